@@ -36,7 +36,7 @@ Opacity: TypeAlias = NDArray[np.uint8]
 """(h, w), 255 = person."""
 
 _MAX_ASPECT = 1.03
-"""Maximum factor between the aspect ratios of matte and frame.
+"""Maximum factor between the display aspect ratios of a matte and a frame of another size.
 
 Other tools round sizes to multiples of up to 16 samples."""
 
@@ -59,7 +59,7 @@ class MatteReader(Closing):
         threads: Threads that decode a video of mattes.
 
     Raises:
-        ConfigError: The file cannot be read, or its picture has another aspect ratio.
+        ConfigError: The file cannot be read, or its picture has another shape.
     """
 
     def __init__(
@@ -91,16 +91,16 @@ class MatteReader(Closing):
         if ALPHA_DROPPED in self._info.notices and self._info.codec in ("vp8", "vp9"):
             text = "bgsoft cannot read the alpha channel of VP8 and VP9; convert it to FFV1"
             raise ConfigError(f"cannot use --matte-in {self.path}: {text}", path=self.path)
-        own = self._info.format
+        own, (width, height) = self._info.format, self._size
+        if (own.width, own.height) == self._size:
+            return
         shape = own.width * self._info.sample_aspect_ratio / own.height
-        if self._info.orientation.swaps_axes and not self._info.stills:
-            shape = 1 / (own.height * self._info.sample_aspect_ratio / own.width)
-        width, height = self._size
         wanted = width * self._video.sample_aspect_ratio / height
         if not 1 / _MAX_ASPECT <= shape / wanted <= _MAX_ASPECT:
             raise ConfigError(
-                f"cannot use --matte-in {self.path}: its picture of {own.width}x{own.height} has"
-                f" another aspect ratio than the video of {width}x{height}"
+                f"cannot use --matte-in {self.path}: its picture of {own.width}x{own.height} is"
+                f" shown at {float(shape):.2f}:1, but the video of {width}x{height} at"
+                f" {float(wanted):.2f}:1"
             )
 
     def opacity(self, frame: Frame) -> Opacity:

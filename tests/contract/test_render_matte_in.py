@@ -16,6 +16,7 @@ from bgsoft.errors import BgsoftError, ConfigError, DecodeError
 from bgsoft.live.settings import picture_config
 from tests.carried import SAMPLE_ENTRY, clean_aperture, insert_box
 from tests.contract.test_render_hide import FRAMES, QUICK, pictures, write_noise
+from tests.outside import ffmpeg
 from tests.rendering import read_back
 from tests.synthetic import damage, write_frames
 
@@ -92,6 +93,20 @@ def test_a_matte_of_another_size_is_enlarged(tmp_path: Path) -> None:
     file = write_mattes(tmp_path / "m.mkv", size=(160, 90))
     bgsoft.render(clip, tmp_path / "out.mkv", matte_in=file, **MATTE)
     assert_given(tmp_path / "out.mkv", 16)
+
+
+@pytest.mark.parametrize("kind", ["pictures", "wide"])
+def test_a_matte_for_pixels_that_are_not_square(tmp_path: Path, kind: str) -> None:
+    """It has the video's size, whatever its pixels, or the video's shape on a screen."""
+    clip = tmp_path / "in.mkv"
+    ffmpeg("-i", write_noise(tmp_path / "square.mkv"), "-c", "copy", "-aspect", "32:9", clip)
+    if kind == "pictures":
+        file = write_pictures(tmp_path / "m")
+    else:
+        file = str(tmp_path / "m.mkv")
+        write_frames(file, (np.repeat(truth(n), 2, axis=1) for n in range(FRAMES)), pixels="gray")
+    bgsoft.render(clip, tmp_path / "out.mkv", matte_in=file, **MATTE)
+    assert_given(tmp_path / "out.mkv")
 
 
 def test_a_matte_is_cropped_as_its_container_declares(tmp_path: Path) -> None:
@@ -171,7 +186,7 @@ def test_counts_that_differ_are_an_error_that_names_both(
         (
             "wide.mkv",
             {},
-            "its picture of 320x90 has another aspect ratio than the video of 320x180",
+            "its picture of 320x90 is shown at 3.56:1, but the video of 320x180 at 1.78:1",
         ),
         ("vp9.webm", {}, "cannot read the alpha channel of VP8 and VP9"),
         ("m.mkv", {"start": 0.1}, "need matte_match time"),
