@@ -28,7 +28,13 @@ from bgsoft.media.track import OutputTrack
 _BITS_PER_CHANNEL = 96_000
 """Transparent for the lossy encoders used here: 192 kbit/s in stereo."""
 _LOSSLESS = frozenset({"flac", "alac", "tta", "wavpack", "truehd", "mlp", "ape"})
-_PCM, _DEEP_PCM = "pcm_s16le", "pcm_s24le"
+_PCM = "pcm_s16le"
+_DEEP_PCM = {
+    "s32": ("pcm_s24le",),
+    "flt": ("pcm_f32le", "pcm_s24le"),
+    "dbl": ("pcm_f64le", "pcm_s24le"),
+}
+"""PCM for samples of more than 16 bits, by their format; that of floats is not cut off at 1."""
 _RATES = {
     "libopus": (48_000,),
     "ac3": (48_000, 44_100, 32_000),
@@ -82,9 +88,10 @@ def fallback_encoders(
     context = source.codec_context
     codec = context.codec.canonical_name
     if is_lossless(codec) and _PCM in encoders:
-        encoders.sort(key=lambda encoder: encoder != _PCM)
-        if context.format.name.startswith("s32"):
-            encoders = [_DEEP_PCM if encoder == _PCM else encoder for encoder in encoders]
+        encoders.remove(_PCM)
+        deep = _DEEP_PCM.get(context.format.packed.name, (_PCM,))
+        held = container.copies
+        encoders[:0] = [encoder for encoder in deep if held is None or encoder in held]
     if keeps_codec:
         with contextlib.suppress(UnknownCodecError):
             encoders.insert(0, Codec(codec, "w").name)

@@ -172,6 +172,28 @@ def test_a_part_is_in_step(tmp_path: Path, extension: str, codec: str) -> None:
     assert abs(lag(a[: RATE // 2], b[: RATE // 2])) <= RATE // 1000
 
 
+@pytest.mark.parametrize(
+    ("codec", "extension", "result"),
+    [
+        ("wavpack", ".mov", "pcm_f32le"),
+        ("pcm_f64le", ".mov", "pcm_f64le"),
+        ("pcm_f32le", ".avi", "pcm_s24le"),
+    ],
+)
+def test_floats_keep_their_bits(tmp_path: Path, codec: str, extension: str, result: str) -> None:
+    """AVI has no floats here, and cuts them off."""
+    source, target = tmp_path / "in.mkv", tmp_path / f"out{extension}"
+    tone = "aevalsrc=1.5*sin(2764*t)|0.3*sin(1000*t):s=48000:d=1"
+    video = write_movie(tmp_path / "video.mkv", film(1))
+    ffmpeg("-i", video, "-f", "lavfi", "-i", tone, "-c:v", "copy", "-c:a", codec, source)
+    muxer, _ = rerender(source, target)
+    assert [report.codec for report in muxer.audio] == [result]
+    (_, wanted), (_, got) = sound(source), sound(target)
+    if result == "pcm_s24le":
+        wanted, got = wanted.clip(-1, 1), got / 2**31
+    assert np.abs(got - wanted[: len(got)]).max() <= (2**-23 if result == "pcm_s24le" else 0)
+
+
 @pytest.mark.parametrize("extension", [".ts", ".mkv", ".mp4"])
 def test_sound_before_a_clock_that_wraps_is_kept(tmp_path: Path, extension: str) -> None:
     """FFmpeg gives negative times to packets before the wrap."""
