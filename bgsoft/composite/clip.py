@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import cycle
@@ -19,7 +19,7 @@ from bgsoft.composite.color import Samples
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import ConfigError, DecodeError, MediaError, errors_as, translated
 from bgsoft.frame import Array, Frame, FrameFormat, PixelLayout
-from bgsoft.media.info import VideoInfo
+from bgsoft.media.info import Crop, VideoInfo
 from bgsoft.media.planes import Plane, plane_views
 from bgsoft.media.probe import ALPHA_DROPPED, has_alpha, probe
 from bgsoft.media.pyav import PYAV_ERRORS
@@ -45,6 +45,8 @@ class LoopedClip:
 
     def __init__(self, info: VideoInfo) -> None:
         self._info = info
+        self.aspects: Mapping[tuple[int, int], Fraction] = {}
+        """As :attr:`bgsoft.decode.cpu.CpuDecoder.aspects`."""
         self._frame_seconds = 1 / info.frame_rate if info.frame_rate else Fraction(0)
         self._pass = self._read()
         self._offset = Fraction(0)
@@ -99,6 +101,7 @@ class LoopedClip:
         """Decode the clip once; yield each frame and its time in seconds after the first frame."""
         self._count, self._end = 0, Fraction(0)
         with CpuDecoder(self._info.path, info=self._info) as decoder:
+            self.aspects = decoder.aspects
             for timed in decoder.wanted():
                 if not self._count:
                     first_pts = timed.pts
@@ -177,20 +180,9 @@ class ClipPlayer:
         if info.orientation.swaps_axes:
             # Scaling and cropping come before turning.
             target, aspect = target[::-1], 1 / aspect
-        self._target = target
-        stored = info.coded_width, info.coded_height
-        size = info.crop.size(*stored)
-        covering = cover_size((size[0] * aspect, Fraction(size[1])), target)
-        scales = [Fraction(*sides) for sides in zip(covering, size, strict=True)]
-        wide, high = (2 * round(a * scale / 2) for a, scale in zip(stored, scales, strict=True))
-        self._scaled = wide, high
-        # Even, so that the crop falls between chroma samples.
-        self._corner = [
-            min(2 * round(hidden * scale / 2) + (shown - wanted) // 4 * 2, whole - wanted)
-            for hidden, scale, shown, wanted, whole in zip(
-                info.crop[:2], scales, covering, target, self._scaled, strict=True
-            )
-        ]
+        self._target, self._aspect, self._info = target, aspect, info
+        self._places: dict[tuple[int, int], tuple[tuple[int, int], tuple[int, int]]] = {}
+        """Results of :meth:`_place`."""
         self.luma: Samples = np.empty(format.luma_shape, format.dtype)
         """(H, W): luma of the current picture."""
         self.chroma: Samples = np.empty(format.chroma_shape, format.dtype)
@@ -227,10 +219,34 @@ class ClipPlayer:
             if shown is not None:
                 self._write(shown)
 
+    def _place(self, stored: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return the size to which pictures of a size are scaled, and the corner of what is shown.
+
+        The size may change in mid-stream.
+        """
+        if stored in self._places:
+            return self._places[stored]
+        info = self._info
+        crop = info.crop if stored == (info.coded_width, info.coded_height) else Crop()
+        size = crop.size(*stored)
+        aspect = self._aspect * self._clip.aspects.get(stored, 1)
+        covering = cover_size((size[0] * aspect, Fraction(size[1])), self._target)
+        scales = [Fraction(*sides) for sides in zip(covering, size, strict=True)]
+        wide, high = (2 * round(a * scale / 2) for a, scale in zip(stored, scales, strict=True))
+        # Even, so that the crop falls between chroma samples.
+        left, top = (
+            min(2 * round(hidden * scale / 2) + (shown - wanted) // 4 * 2, whole - wanted)
+            for hidden, scale, shown, wanted, whole in zip(
+                crop[:2], scales, covering, self._target, (wide, high), strict=True
+            )
+        )
+        self._places[stored] = (wide, high), (left, top)
+        return self._places[stored]
+
     def _write(self, shown: VideoFrame) -> None:
         """Convert a frame of the clip into the planes."""
         source, target = self._source.of_picture(shown), Coding.of(self.format)
-        width, height = self._scaled
+        (width, height), (left, top) = self._place((shown.width, shown.height))
         frame = self._reformatter.reformat(
             shown,
             width=width,
@@ -244,7 +260,6 @@ class ClipPlayer:
             threads=1,
         )
         wanted_width, wanted_height = self._target
-        left, top = self._corner
         luma, cb, cr = plane_views(frame.planes, self.format.dtype)
         luma = luma[top : top + wanted_height, left : left + wanted_width]
         half = np.s_[

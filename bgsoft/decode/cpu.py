@@ -62,12 +62,12 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
         self._writer = PlaneWriter(self.info)
         self._pending: set[int] = set()
         self._codec: VideoCodecContext | None = None
-        self._aspects: dict[tuple[int, int], Fraction] = {}
+        self.aspects: dict[tuple[int, int], Fraction] = {}
         """Pixel aspect relative to the first, by picture size, for sizes that the stream changes
         to."""
 
     def _write(self, picture: VideoFrame, frame: Frame) -> None:
-        aspect = self._aspects.get((picture.width, picture.height))
+        aspect = self.aspects.get((picture.width, picture.height))
         self._writer.write(picture, frame.planes, aspect)
         if self._settings.keeps_chroma:
             frame.original = self._writer.original(picture, frame.planes, aspect)
@@ -90,8 +90,8 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
             if kind != last:
                 if kind.size != last.size:
                     aspect = self._pixel_aspect
-                    upright = 1 / aspect if turner.swaps_axes else aspect
-                    self._aspects[kind.size] = upright / first_aspect
+                    turned = 1 / aspect if turner.swaps_axes else aspect
+                    self.aspects[kind.size] = turned / first_aspect
                 self._report_change(last, kind, frame.pts)
                 last = kind
             if deinterlacer is None and (frame.interlaced_frame or self.info.parity):

@@ -193,6 +193,28 @@ def test_any_frame_size_is_covered(size: tuple[int, int], tmp_path: Path) -> Non
     background.close()
 
 
+def test_a_size_that_changes_in_mid_stream_is_covered_without_distortion(tmp_path: Path) -> None:
+    """A square on grey; its pixels are 2:1 at first, and square then."""
+    parts = []
+    for number, (wide, aspect) in enumerate(((64, 2), (256, 1))):
+        square = f"color=gray:s={wide}x128:r=25:d=0.08,setsar={aspect}"
+        square += f",drawbox=x={wide // 4}:y=32:w={64 // aspect}:h=64:c=white:t=fill"
+        parts.append(tmp_path / f"{number}.ts")
+        ffmpeg("-f", "lavfi", "-i", square, "-c:v", "libx264", parts[-1])
+    path = tmp_path / "clip.ts"
+    path.write_bytes(b"".join(part.read_bytes() for part in parts))
+    player = ClipPlayer(path, frame_format((128, 128)))
+    frame = flat_frame(player.format, 0, 0, 0)
+    shown = []
+    for frame.pts in (0, 40, 80, 120):
+        player.show(frame)
+        shown.append(player.luma > 180)
+    player.close()
+    for bright in shown:
+        sides = [np.ptp(places) + 1 for places in np.nonzero(bright)]
+        assert sides == pytest.approx([64, 64], abs=2)
+
+
 def test_what_is_no_clip_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--background: .*does not exist"):
         ClipPlayer(tmp_path / "nothing.mp4", frame_format((8, 8)))
