@@ -41,6 +41,8 @@ reads that from uninitialised memory; they have nothing to reorder either."""
 _MAX_DIMENSIONS = {"libx264": 16384, "libsvtav1": 16384, "libvpx-vp9": 65535}
 """Largest width and height in pixels. SVT-AV1 misreads a side beyond 16 bits, and does not
 return."""
+_SVT_BLOCK, _SVT_MIN = 64, 25
+"""SVT-AV1 4.1 hangs on pictures longer than a superblock and thinner than the second number."""
 
 
 class CpuEncoder:
@@ -64,6 +66,11 @@ class CpuEncoder:
         if max_px is not None and max(format.width, format.height) > max_px:
             text = f"cannot encode {size}: {choice.encoder} is limited to {max_px} pixels a side"
             raise UnsupportedFormatError(f"{text}; write FFV1 in .mkv", stage="encode")
+        sides = sorted((format.width, format.height))
+        if choice.encoder == "libsvtav1" and sides[0] < _SVT_MIN and sides[1] > _SVT_BLOCK:
+            text = f"cannot encode {size}: it is too thin for {choice.encoder}, which needs"
+            text += f" {_SVT_MIN} pixels a side; use --codec h264, hevc, vp9 or ffv1"
+            raise UnsupportedFormatError(text, stage="encode")
         self._muxer = muxer
         self._durations: dict[int, int] = {}
         """Durations of the frames inside the encoder, by output timestamp."""

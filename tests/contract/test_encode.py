@@ -483,6 +483,23 @@ def test_a_picture_that_no_such_encoder_takes_is_wrong_usage(
     assert exit_code(told.value) is ExitCode.USAGE
 
 
+@pytest.mark.parametrize(
+    ("size", "is_held"),
+    [((24, 65), False), ((7680, 16), False), ((25, 65), True), ((65, 25), True), ((24, 64), True)],
+)
+def test_pictures_too_thin_for_av1(tmp_path: Path, size: tuple[int, int], is_held: bool) -> None:
+    """SVT-AV1 4.1 did not return from them."""
+    info = video_info(FrameFormat(width=size[0], height=size[1]))
+    path, settings = tmp_path / "a.mkv", EncodeConfig(codec=Codec.AV1)
+    if is_held:
+        encode_frames(path, info, REGULAR[:3], settings=settings)
+        assert len(read_back(path)) == 3
+        return
+    with pytest.raises(UnsupportedFormatError, match=r"too thin .*--codec h264") as told:
+        encode_frames(path, info, REGULAR[:3], settings=settings)
+    assert exit_code(told.value) is ExitCode.USAGE
+
+
 def test_an_encoder_that_does_not_open_gives_ffmpegs_reason(tmp_path: Path) -> None:
     info = video_info(NV12)
     container = container_for(Path("a.mp4"))
