@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from bgsoft.encode.base import PictureKind
-from bgsoft.encode.hdr import HDR_CODECS, hdr_parameters
+from bgsoft.encode.hdr import HDR_CODECS, hdr_notices, hdr_parameters
 from bgsoft.encode.specs import SPECS, EncoderSpec
 from bgsoft.errors import ConfigError, UnsupportedFormatError
 from bgsoft.frame import UNSPECIFIED, FrameFormat
@@ -228,8 +228,8 @@ def choose_encoder(
         notices += _metadata_notices(container, info)
     elif codec in ANIMATED and not picture.color.is_near_srgb and kind is not PictureKind.MATTE:
         notices.append(f"{spec.label} cannot store the colour description; players assume sRGB")
-    elif codec not in HDR_CODECS and (info.mastering_display or info.content_light):
-        notices.append(f"{spec.label} cannot hold HDR10's mastering display and content light")
+    if codec not in HDR_CODECS:
+        notices += hdr_notices(spec.label, info, kind)
     if codec is Codec.VP9 and picture.color.matrix in _VP9_LACKS and kind is not PictureKind.MATTE:
         notices.append(f"{spec.label} cannot store colour matrix {picture.color.matrix} (H.273)")
     aspect = info.sample_aspect_ratio

@@ -14,6 +14,7 @@ from av.video.frame import VideoFrame
 
 from bgsoft.encode.base import PacketTaker, PictureKind
 from bgsoft.encode.codecs import EncoderChoice, choose_encoder
+from bgsoft.encode.hdr import hdr_notices
 from bgsoft.encode.messages import MessageWriter
 from bgsoft.encode.pictures import CopiedPictures, coded_color, shared_picture
 from bgsoft.errors import EncodeError, UnsupportedFormatError
@@ -199,7 +200,8 @@ def open_encoder(
 
         aspect = info.sample_aspect_ratio
         still = choose_still(config, writer.container, info.format, kind, aspect)
-        resources.notice("encode", *still.notices)
+        lost = hdr_notices(writer.container.name, info, kind)
+        resources.notice("encode", *still.notices, *lost)
         return StillEncoder(writer, still, info.format)
     assert isinstance(writer, Muxer)
     choice = choose_encoder(config, writer.container, info, kind, resources.threads)

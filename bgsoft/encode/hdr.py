@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from fractions import Fraction
 
+from bgsoft.encode.base import PictureKind
 from bgsoft.frame import MasteringDisplay
 from bgsoft.media.info import VideoInfo
 from bgsoft.settings.config import Codec
@@ -46,6 +47,13 @@ def hdr_parameters(codec: Codec, info: VideoInfo) -> str:
     if light:
         parts.append(f"{light_key}={light.max_content},{light.max_frame_average}")
     return ":".join(parts)
+
+
+def hdr_notices(label: str, info: VideoInfo, kind: PictureKind) -> list[str]:
+    """Return the notice that an output, which has no place for the metadata here, lacks them."""
+    if kind is PictureKind.MATTE or not (info.mastering_display or info.content_light):
+        return []
+    return [f"{label} is written without HDR10's mastering display and content light"]
 
 
 def sei_messages(info: VideoInfo) -> tuple[tuple[dict[str, int], list[int]], ...]:

@@ -626,9 +626,22 @@ def test_full_range_is_coded_as_prores_is_read(tmp_path: Path, layout: PixelLayo
     assert (luma.min() // 4, luma.max() // 4) == (16, 235)
 
 
-@pytest.mark.parametrize("codec", [Codec.FFV1, Codec.PRORES, Codec.VP9])
-def test_hdr10_metadata_that_a_codec_lacks_is_named(codec: Codec) -> None:
-    info = video_info(P010, mastering_display=HDR10, content_light=LIGHT)
-    name = ".mov" if codec is Codec.PRORES else ".mkv"
-    choice = choose_encoder(EncodeConfig(codec=codec), container_for(Path(f"a{name}")), info)
-    assert any("mastering display" in notice for notice in choice.notices)
+@pytest.mark.parametrize(
+    ("codec", "suffix"),
+    [
+        (Codec.FFV1, "mkv"),
+        (Codec.PRORES, "mov"),
+        (Codec.VP9, "mkv"),
+        (Codec.AUTO, "nut"),
+        (Codec.AUTO, "y4m"),
+        (Codec.AUTO, "gif"),
+    ],
+)
+def test_hdr10_metadata_that_a_codec_lacks_is_named(codec: Codec, suffix: str) -> None:
+    light = replace(P010.color, primaries=9, transfer=16, matrix=9)
+    info = video_info(replace(P010, color=light), mastering_display=HDR10, content_light=LIGHT)
+    container, settings = container_for(Path(f"a.{suffix}")), EncodeConfig(codec=codec)
+    told = "mastering display"
+    assert told in "".join(choose_encoder(settings, container, info).notices)
+    matte = choose_encoder(settings, container, info, PictureKind.MATTE)
+    assert told not in "".join(matte.notices)

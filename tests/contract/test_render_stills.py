@@ -270,3 +270,12 @@ def test_pictures_of_a_video_say_what_nobody_would_guess(
     assert any(
         "JPEG cannot store the colour description" in event.message for event in report.events
     )
+
+
+def test_pictures_of_hdr10_say_what_they_lack(tmp_path: Path) -> None:
+    light = "log-level=none:hdr10=1:max-cll=1000,400:colorprim=9:transfer=16:colormatrix=9"
+    clip = ("-f", "lavfi", "-i", "testsrc2=s=64x64:r=25:d=0.04", "-pix_fmt", "yuv420p10le")
+    ffmpeg(*clip, "-c:v", "libx265", "-x265-params", light, tmp_path / "in.mkv")
+    report = bgsoft.render(tmp_path / "in.mkv", tmp_path / "png" / "%d.png", **PLAIN)
+    lost = "PNG is written without HDR10's mastering display and content light"
+    assert lost in [event.message for event in report.events]
