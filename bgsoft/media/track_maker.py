@@ -225,8 +225,10 @@ class TrackMaker:
             text = f"{what} converted from {codec} to {name}: {reason}"
             if again and name == codec:
                 text = f"{what} is encoded again: {reason}"
+            rates = [each.codec_context.sample_rate for each in (stream, target)]
+            rate = "" if rates[0] == rates[1] else "{} Hz becomes {} Hz".format(*rates)
             if channels or name != codec or not is_lossless(name):
-                self._notice(f"{text}; {channels}" if channels else text)
+                self._notice("; ".join(filter(None, (text, channels, rate))))
             self._watch(stream.index, target)
             return TranscodedTrack(
                 stream,

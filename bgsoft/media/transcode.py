@@ -38,7 +38,10 @@ _DEEP_PCM = {
 _RATES = {
     "libopus": (48_000,),
     "ac3": (48_000, 44_100, 32_000),
-    "aac": (96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 8_000),
+    "aac": (
+        *(96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000),
+        *(22_050, 16_000, 12_000, 11_025, 8_000, 7_350),
+    ),
 }
 _OPUS_SURROUND = {"mapping_family": "1"}
 """Option of the Opus encoder for surround sound. By default, FFmpeg (8 and 9) interchanges channels

@@ -194,6 +194,18 @@ def test_floats_keep_their_bits(tmp_path: Path, codec: str, extension: str, resu
     assert np.abs(got - wanted[: len(got)]).max() <= (2**-23 if result == "pcm_s24le" else 0)
 
 
+@pytest.mark.parametrize(("rate", "result"), [(7_350, 7_350), (11_025, 11_025), (192_000, 96_000)])
+def test_another_rate_is_named(tmp_path: Path, rate: int, result: int) -> None:
+    source, target = tmp_path / "in.mkv", tmp_path / "out.mp4"
+    video = write_movie(tmp_path / "video.mkv", film(1))
+    tone = ("-f", "lavfi", "-i", f"sine=r={rate}:d=1")
+    ffmpeg("-i", video, *tone, "-c:v", "copy", "-c:a", "pcm_s16le", source)
+    _, events = rerender(source, target)
+    with av.open(str(target), mode="r") as container:
+        assert container.streams.audio[0].codec_context.sample_rate == result
+    assert (f"{rate} Hz becomes {result} Hz" in told(events)) == (rate != result)
+
+
 @pytest.mark.parametrize("extension", [".ts", ".mkv", ".mp4"])
 def test_sound_before_a_clock_that_wraps_is_kept(tmp_path: Path, extension: str) -> None:
     """FFmpeg gives negative times to packets before the wrap."""
