@@ -26,6 +26,7 @@ from bgsoft.media.profiles import (
     cmyk_to_srgb,
     gray_to_srgb,
     is_srgb,
+    lab_to_srgb,
     profile_space,
     rgb_to_srgb,
 )
@@ -186,6 +187,11 @@ def _stored(path: Path, facts: StillFacts, data: bytes, notices: list[str]) -> t
             return cmyk_to_srgb(data, facts.profile), orientation
         except ValueError:
             notices.append(UNUSABLE)
+    if facts.is_lab:
+        try:
+            return lab_to_srgb(data), orientation
+        except ValueError:
+            notices.append("L*a*b* samples that Pillow cannot read: the colours may look wrong")
     # The only flag that preserves depth, alpha and orientation.
     decoded = decode_picture(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     if decoded is None:

@@ -45,6 +45,26 @@ def cmyk_to_srgb(data: bytes, profile: bytes) -> Plane:
     return cv2.cvtColor(np.asarray(converted), cv2.COLOR_RGB2BGR)
 
 
+def lab_to_srgb(data: bytes) -> Plane:
+    """Decode a TIFF file of L*a*b* samples, relative to D50 as Photoshop writes them.
+
+    Returns:
+        (H, W, 3) uint8, blue first, upright.
+
+    Raises:
+        ValueError: Pillow cannot read it; it reads 8 bits.
+    """
+    from PIL import Image, ImageCms
+
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")).tobytes()
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            converted = _converter(profile, "LAB")(image)
+    except OSError as exc:
+        raise ValueError(str(exc)) from exc
+    return cv2.cvtColor(np.asarray(converted), cv2.COLOR_RGB2BGR)
+
+
 def gray_to_srgb(pixels: Plane, profile: bytes) -> Plane:
     """Convert grey samples, in one channel or in equal ones, by their profile.
 

@@ -27,7 +27,8 @@ _MAX_FILE_BYTES = 1 << 31
 # TIFF 6.0 and EXIF.
 _WIDTH_TAG, _HEIGHT_TAG, _BITS_TAG, _ORIENTATION_TAG = 256, 257, 258, 274
 _SUBFILE_TAG, _EXTRA_SAMPLES_TAG, _PROFILE_TAG = 254, 338, 34675
-_SAMPLES_TAG, _SEPARATED = 262, 5  # PhotometricInterpretation, and what CMYK is there
+_SAMPLES_TAG = 262  # PhotometricInterpretation
+_SEPARATED, _CIELAB = 5, 8  # what CMYK and L*a*b* are there
 _CHANNELS_TAG = 277
 _SRGB = ColorInfo(primaries=1, transfer=13, matrix=1, range_specified=True)
 """As video. In JPEG's YCbCr (BT.601, full range) swscale makes a photograph's red and blue 0.8 of
@@ -67,6 +68,8 @@ class StillFacts:
     metadata: dict[str, None] = field(default_factory=dict)
     """Names of its other metadata: EXIF's tags, XMP, comments. None is copied."""
     is_cmyk: bool = False
+    is_lab: bool = False
+    """It has L*a*b* samples (TIFF)."""
     color: tuple[int, int] = (0, 0)
     """Declared primaries and transfer (ITU-T H.273); 0: none are declared."""
     has_side_alpha: bool = False
@@ -288,6 +291,7 @@ def _tiff(data: bytes) -> StillFacts:
         profile=tags.get(_PROFILE_TAG, b""),
         metadata=_metadata(tags),
         is_cmyk=number(_SAMPLES_TAG, 0) == _SEPARATED,
+        is_lab=number(_SAMPLES_TAG, 0) == _CIELAB,
         has_side_alpha=number(_CHANNELS_TAG, 1) == 2,
         is_premultiplied=number(_EXTRA_SAMPLES_TAG, 0) == 1,
         has_more_pages=_has_more_pages(data),

@@ -63,6 +63,19 @@ def test_cmyk_is_converted_by_its_profile(tmp_path: Path, ending: str, orientati
     assert (still.profile, still.notices) == (b"", ())
 
 
+def test_lab_is_relative_to_d50(tmp_path: Path) -> None:
+    """The matrix is that from XYZ of D50 to sRGB, adapted by Bradford (brucelindbloom.com)."""
+    lab = np.random.default_rng(1).integers((90, -20, -20), (200, 20, 20), (1, 30, 3))
+    image = Image.frombytes("LAB", (30, 1), (lab & 255).astype(np.uint8).tobytes())
+    image.save(tmp_path / "a.tif")
+    fy = (lab[..., 0] / 2.55 + 16) / 116
+    f = np.stack([fy + lab[..., 1] / 500, fy, fy - lab[..., 2] / 200], -1)
+    rows = (3.13386, -1.61687, -0.49061, -0.97877, 1.91614, 0.03345, 0.07195, -0.22899, 1.40524)
+    linear = f**3 * (0.96422, 1, 0.82521) @ np.reshape(rows, (3, 3)).T
+    wanted = 255 * (1.055 * linear ** (1 / 2.4) - 0.055)
+    assert np.abs(read_still(tmp_path / "a.tif").pixels[..., ::-1] - wanted).max() <= 3
+
+
 @pytest.mark.parametrize("mode", ["RGB", "CMYK"])
 def test_a_profile_of_other_samples_is_left_out(tmp_path: Path, mode: str) -> None:
     icc = {"RGB": cmyk_profile(INKS), "CMYK": gray_profile(2.2)}[mode]
