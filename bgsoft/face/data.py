@@ -35,8 +35,9 @@ FrameTime = tuple[int, int, float]
 class FaceDataWriter(Closing):
     """Takes the faces of every frame, in order; then :meth:`finish`.
 
-    The file that it returns is still to be committed. Frames that were written and not committed are kept as a partial file. They go to a stream
-    without a buffer, which is closed with the writer.
+    The file that it returns is still to be committed. Frames that were written and not committed
+    are kept as a partial file. They go to a stream without a buffer, which is closed with the
+    writer.
     """
 
     wants_landmarks = True
