@@ -154,6 +154,10 @@ class FaceFinder(Closing):
         self._tracker.is_cut = True
         self._renew()
 
+    def follow(self, earlier: FaceFinder) -> None:
+        """Go on with the tracks of an earlier finder of the same format."""
+        self._tracker = earlier._tracker
+
     def reset(self) -> None:
         """End all tracks (scene cut)."""
         self._tracker.tracks.clear()

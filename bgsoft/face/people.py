@@ -268,6 +268,12 @@ class Picker:
     def cut(self) -> None:
         """A new scene begins, if the next frame with faces shows others."""
 
+    def follow(self, earlier: Picker) -> None:
+        """Choose nobody before the next cut, if an earlier picker of the scene has chosen.
+
+        Its places are not these, so nobody is known to be the same person.
+        """
+
     def warnings(self) -> list[str]:
         """Return what a user should know, after the last frame."""
         return []
@@ -331,6 +337,12 @@ class ChosenPicker(Picker):
         self._open = [place for place in self._open if place not in due]
         self._ids, self._faces = self._named, {}
 
+    def follow(self, earlier: Picker) -> None:
+        if isinstance(earlier, ChosenPicker):
+            self._seconds = earlier._seconds
+            self._named = frozenset()  # tracks have other ids
+            self.cut()
+
     def reset(self) -> None:
         self.cut()
         self.main = ()
@@ -353,6 +365,10 @@ class FirstFramesPicker(Picker):
 
     def cut(self) -> None:
         self._people.is_cut = True
+
+    def follow(self, earlier: Picker) -> None:
+        if earlier.is_decided:
+            self.is_decided, self._frames = True, LOOKAHEAD_FRAMES + 1
 
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
         if self._people.are_over(faces):

@@ -128,6 +128,28 @@ class FaceStep(Closing):
         self.picker.cut()
         self._begin_scene()
 
+    def follow(self, earlier: FaceStep, *, is_alike: bool) -> None:
+        """Go on in the scene of an earlier step that was used up to now.
+
+        Where faces are hidden, people who were hidden stay so.
+
+        Args:
+            earlier: The step; a later call of it must not be in progress if ``is_alike``.
+            is_alike: Its frames show the same view in the same size: its tracks go on. Otherwise
+                nobody is shown before the next cut, unless nobody was chosen yet.
+        """
+        if not (self.held and earlier.held) or (self.config.subjects, self.config.main) != (
+            earlier.config.subjects,
+            earlier.config.main,
+        ):
+            return
+        if is_alike:
+            self.finder.follow(earlier.finder)
+            self.picker, self._hidden = earlier.picker, earlier._hidden
+            self._scene = earlier._scene
+        else:
+            self.picker.follow(earlier.picker)
+
     def _begin_scene(self) -> None:
         self._found = None
         self._whole.clear()

@@ -41,6 +41,12 @@ class _Faces:
         self.now = faces
 
 
+def _look(info: VideoInfo) -> tuple[object, ...]:
+    """Return the properties of a source on which its stages depend."""
+    size = info.coded_width, info.coded_height
+    return info.format, size, info.crop, info.orientation, info.sample_aspect_ratio
+
+
 class LiveStages(Closing):
     """The stages of one stream, for pictures of one size. Made in any thread, used in one.
 
@@ -86,8 +92,19 @@ class LiveStages(Closing):
         self._stages.start()
 
     def fits(self, info: VideoInfo) -> bool:
-        """Return whether pictures of a source fit these stages."""
-        return self.info.format == info.format
+        """Return whether pictures of a source fit these stages: their size, colours and turn."""
+        return _look(self.info) == _look(info)
+
+    def follow(self, earlier: LiveStages, *, is_left: bool) -> None:
+        """Continue after earlier stages, perhaps those of another size or settings.
+
+        Args:
+            earlier: The stages; nobody will use them again.
+            is_left: They hang in another thread, so their state cannot be used.
+        """
+        faces, before = self._stages.faces, earlier._stages.faces
+        if faces is not None and before is not None:
+            faces.follow(before, is_alike=self.fits(earlier.info) and not is_left)
 
     def set_quality(self, quality: Quality) -> None:
         """Apply a reduction of quality from the next frame on."""

@@ -58,6 +58,8 @@ class StageSwitch:
         self._coming: LiveStages | None = None
         """Built for other settings, to take over before the next frame."""
         self._discarded: list[LiveStages] = []
+        self._left: LiveStages | None = None
+        """The last ones, if they hang."""
         self._building = threading.Lock()
         self.ladder = Ladder(time.monotonic(), _ladder(config))
 
@@ -103,6 +105,9 @@ class StageSwitch:
             raise
         self._begin("")
         old, self._stages = self._stages, stages
+        if (before := old or self._left) is not None:
+            stages.follow(before, is_left=old is None)
+        self._left = None
         self.info, self.config = stages.info, stages.config
         self.ladder = Ladder(time.monotonic(), _ladder(self.config))
         if old is not None:
@@ -152,6 +157,7 @@ class StageSwitch:
         self.builder.leave()
         if self._coming is not None:
             self.config = self._coming.config
+        self._left = self._stages or self._left
         self.builder, self._stages, self._coming = builder, None, None
         self._building = threading.Lock()
 

@@ -52,3 +52,13 @@ def test_places_end_with_the_scene() -> None:
     assert picker.warnings()[0] == "--main 900,430: no face was found there"
     assert {*picker.update([LEFT, RIGHT], 2.0)} == {2}
     assert {*picker.update([make_face(100, 100, 80, id=9)], 2.1)} == {2, 9}
+
+
+def test_in_frames_of_another_size_a_place_is_nobodys() -> None:
+    """Somebody else may have come there, and tracks have other ids."""
+    names = ["300,360", "900,430@1", "7"]
+    before, picker = (ChosenPicker(names, [], INFO) for _ in range(2))
+    before.update([LEFT], 1.0)
+    picker.follow(before)
+    assert picker.update([LEFT, make_face(600, 360, 100, id=7)], 1.5) == {}
+    assert {*picker.update([LEFT, RIGHT], 2.0)} == {2}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -19,14 +21,15 @@ from bgsoft.live.policy import Quality
 from bgsoft.live.settings import picture_config
 from bgsoft.live.source import LIVE_TICKS
 from bgsoft.live.stages import LiveStages, dimmed
-from bgsoft.media.info import VideoInfo
+from bgsoft.live.switch import StageSwitch
+from bgsoft.media.info import Crop, Orientation, VideoInfo
 from bgsoft.media.planes import plane_views
 from bgsoft.media.probe import probe
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.settings.config import FaceMode
 from bgsoft.settings.presets import Layer
-from tests.face_clips import FACE, SAMPLE
+from tests.face_clips import FACE, HALF_FACE, SAMPLE, write_guest_first
 from tests.live_frames import SMALL, live_frame
 from tests.marks import slow
 
@@ -94,6 +97,50 @@ def test_a_streams_frames_are_the_renders(builder: StageBuilder, info: VideoInfo
     with made(builder, info, flags) as stages:
         for picture, matte in zip(pictures(), mattes, strict=True):
             assert np.array_equal(stages.process(picture, 0).planes.alpha, matte)
+
+
+@pytest.mark.parametrize("change", ["settings", "size", "hang"])
+def test_whoever_is_hidden_stays_so_in_other_stages(
+    builder: StageBuilder, info: VideoInfo, tmp_path: Path, change: str
+) -> None:
+    """The guest is shown; the larger person comes later, and is hidden."""
+    config = picture_config("soft", {"face": {"mode": FaceMode.ANONYMIZE}})
+    switch = StageSwitch(builder, config, Metrics(), lambda: True, lambda _what: None)
+    hidden: list[bool] = []
+    with av.open(str(write_guest_first(tmp_path / "guest.mp4", 15, 9))) as container:
+        for number, picture in enumerate(container.decode(video=0)):
+            if number == 12:
+                if change == "settings":
+                    switch.apply(replace(config, effect=replace(config.effect, strength=3.0)))
+                elif change == "hang":
+                    switch.restart(builder)
+                else:
+                    small = replace(info.format, width=640, height=360)
+                    info = replace(info, coded_width=640, coded_height=360, format=small)
+            sized = picture.reformat(info.format.width, info.format.height)
+            stages = switch.stages_for(info)
+            frame, source = stages.process(sized, 3000 * number), stages.source
+            assert source is not None
+            face = FACE if frame.format.width == 1280 else HALF_FACE
+            hidden.append(abs(frame.luma[face].astype(int) - source.luma[face]).mean() > 3)
+    switch.close()
+    assert hidden[9:] == [True] * 6
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"orientation": Orientation(rotation=180)},
+        {"coded_width": 1296, "crop": Crop(right=16)},
+        {"sample_aspect_ratio": Fraction(2)},
+    ],
+)
+def test_stages_are_of_one_view(
+    builder: StageBuilder, info: VideoInfo, changes: dict[str, Any]
+) -> None:
+    with made(builder, info, {"face": {"mode": FaceMode.OFF}}) as stages:
+        assert stages.fits(replace(info, notices=("others",)))
+        assert not stages.fits(replace(info, **changes))
 
 
 def test_less_quality_looks_for_people_and_faces_more_seldom(
