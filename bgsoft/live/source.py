@@ -37,7 +37,7 @@ from bgsoft.live.policy import Deadline, LagMeter, skip_at
 from bgsoft.media.endpoints import EndpointKind, source_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pipe import MAX_READ_ERRORS, PipeInput
-from bgsoft.media.probe import describe
+from bgsoft.media.probe import DEINTERLACED, describe
 from bgsoft.media.pyav import PYAV_ERRORS, TAG_OPTIONS
 from bgsoft.media.source import MAX_PIXELS, open_input, select_video_stream
 from bgsoft.pipes import input_name
@@ -46,6 +46,7 @@ from bgsoft.suggestions import network_address
 
 LIVE_TICKS = 90_000
 """Units of a stream's clock in a second, as in MPEG."""
+_STAYS_INTERLACED = "interlaced picture not deinterlaced"
 _ARRIVALS = 64
 """Number of packets whose arrival is remembered: more than any decoder keeps back."""
 
@@ -378,8 +379,15 @@ class Feed(Closing):
                 ValueError, to=lambda exc: DecodeError(f"cannot use the pictures of {path}: {exc}")
             ):
                 found = describe(path, self._container, self._stream, [frame])
+            # Deinterlacing would delay frames.
+            notices = [text.replace(DEINTERLACED, _STAYS_INTERLACED) for text in found.notices]
             # The clock is ours: the source's may jump.
-            self._info = info = replace(found, time_base=Fraction(1, LIVE_TICKS), start_pts=0)
+            self._info = info = replace(
+                found,
+                time_base=Fraction(1, LIVE_TICKS),
+                start_pts=0,
+                notices=tuple(notices),
+            )
         return info
 
     def _explain(self, exc: Exception) -> BgsoftError:

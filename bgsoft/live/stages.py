@@ -57,6 +57,7 @@ class LiveStages(Closing):
         metrics: Holds the clocks of the stages, and of the conversion to 4:2:0.
         keeps_source: Also keep the picture as it arrived.
         takes_faces: Also return faces with landmarks, if they are detected.
+        drawn_in: See :attr:`bgsoft.rendering.picture_options.PictureOptions.drawn_in`.
 
     Raises:
         BgsoftError: As :meth:`bgsoft.rendering.build.StageBuilder.make_picture_stages`.
@@ -71,6 +72,7 @@ class LiveStages(Closing):
         *,
         keeps_source: bool = False,
         takes_faces: bool = False,
+        drawn_in: tuple[int, int] | None = None,
     ) -> None:
         self.info, self.config = info, config
         self._faces = _Faces()
@@ -79,7 +81,11 @@ class LiveStages(Closing):
             info,
             resolve(config.segment.model),
             metrics,
-            PictureOptions(began=Fraction(0), face_data=self._faces if takes_faces else None),
+            PictureOptions(
+                began=Fraction(0),
+                face_data=self._faces if takes_faces else None,
+                drawn_in=drawn_in,
+            ),
         )
         self._pictures = OneByOne(
             builder, self._stages, info, keeps_source=keeps_source, converting=metrics.converting

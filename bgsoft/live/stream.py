@@ -68,7 +68,7 @@ class LiveStream:
         self.failures = Failures(self._report, alone=alone)
         self.sinks = StreamSinks(self.failures, begin)
         wants_source = lambda: self.sinks.want_source  # noqa: E731
-        self.stages = StageSwitch(builder, config, metrics, wants_source, begin)
+        self.stages = StageSwitch(builder, config, metrics, wants_source, begin, self._report)
         self.capture = Capture(spec, self._ready, report, metrics.stages["decode"])
         self.figures = Figures([*metrics.stages.values(), metrics.converting, self._publishing])
         self._clock = StreamClock(LIVE_TICKS)

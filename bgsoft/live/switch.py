@@ -37,6 +37,7 @@ class StageSwitch:
         metrics: Holds the clocks of the stages.
         wants_source: Whether the picture as it arrives is wanted, too.
         begin: Called with what is done next, for the watchdog.
+        report: Called with each notice about the source, once.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class StageSwitch:
         metrics: Metrics,
         wants_source: Callable[[], bool],
         begin: Callable[[str], None],
+        report: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self.builder, self.config = builder, config
         self.info: VideoInfo | None = None
@@ -53,6 +55,10 @@ class StageSwitch:
         self.takes_faces = False
         """A sink wants faces, with landmarks, if they are detected."""
         self._metrics, self._wants_source, self._begin = metrics, wants_source, begin
+        self._report = report
+        self._reported = set[str]()
+        self._drawn_in: tuple[int, int] | None = None
+        """Size of the first pictures: pixels of regions count in these."""
         self._given = config
         self._stages: LiveStages | None = None
         self._coming: LiveStages | None = None
@@ -87,6 +93,7 @@ class StageSwitch:
             return self._stages
 
     def _build(self, config: RenderConfig, info: VideoInfo) -> LiveStages:
+        self._drawn_in = self._drawn_in or info.format.luma_shape[::-1]
         return LiveStages(
             self.builder,
             config,
@@ -94,6 +101,7 @@ class StageSwitch:
             self._metrics,
             keeps_source=self._wants_source(),
             takes_faces=self.takes_faces,
+            drawn_in=self._drawn_in,
         )
 
     def _take_over(self, stages: LiveStages) -> None:
@@ -108,10 +116,25 @@ class StageSwitch:
         if (before := old or self._left) is not None:
             stages.follow(before, is_left=old is None)
         self._left = None
+        self._report_notices(stages.info)
         self.info, self.config = stages.info, stages.config
         self.ladder = Ladder(time.monotonic(), _ladder(self.config))
         if old is not None:
             old.close()
+
+    def _report_notices(self, info: VideoInfo) -> None:
+        """Report the conversions of a source, and a change of its size, each once."""
+        last, now = (each.format for each in (self.info or info, info))
+        notices = [*info.notices]
+        if last.luma_shape != now.luma_shape:
+            notices.append(
+                f"the picture size changed from {last.width}x{last.height}"
+                f" to {now.width}x{now.height}"
+            )
+        for notice in notices:
+            if notice not in self._reported:
+                self._reported.add(notice)
+                self._report(f"notice: {notice}")
 
     def apply(self, config: RenderConfig) -> None:
         """Put other settings in force from the next frame on; from another thread.

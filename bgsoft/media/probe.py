@@ -70,6 +70,7 @@ _SAMPLINGS = {
 
 ALPHA_DROPPED = "alpha channel dropped"
 """Notice of an alpha channel that the decoder does not read."""
+DEINTERLACED = "interlaced picture deinterlaced"
 
 
 def is_gray(pixel_format: VideoFormat) -> bool:
@@ -196,7 +197,7 @@ def describe(
     if stereo is not None and stereo[0] and "stereo_mode" not in stream.metadata:
         notices.append("stereo 3D: the output does not say how the two views lie")
     if interlaced:
-        notices.append("interlaced picture deinterlaced")
+        notices.append(DEINTERLACED)
     if turned:
         notices.append(turned)
     others = tuple(

@@ -303,7 +303,10 @@ class StageBuilder:
                 )
                 aspect = info.sample_aspect_ratio
                 compositor = stages.compositor(config.effect, format, options.began, aspect)
-                regions = stages.regions(config.all_regions, config, info, options.followed)
+                drawn = config.all_regions
+                if options.drawn_in is not None:
+                    drawn = tuple(each.in_percent(options.drawn_in) for each in drawn)
+                regions = stages.regions(drawn, config, info, options.followed)
             segmenter, faces, detector = making.result()
             merger = None
             if reader is not None and replaces:

@@ -31,5 +31,7 @@ class PictureOptions:
     """Start of a background video, in the frames' seconds; None: at the first frame."""
     followed: FollowedRegions | None = None
     """Motion of followed regions, if it is known."""
+    drawn_in: tuple[int, int] | None = None
+    """(width, height) of the frame that pixels of regions count in; None: that of the video."""
     measures: bool = False
     """Whether the area of each matte is measured, not only until one is not empty."""

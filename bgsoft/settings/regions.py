@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from enum import StrEnum
 from fractions import Fraction
 
@@ -49,6 +50,10 @@ class Length(NamedTuple):
         """Return the length in pixels of a frame that is ``whole`` pixels wide or high."""
         return self.amount * whole / 100 if self.is_percent else self.amount
 
+    def percent_of(self, whole: int) -> Length:
+        """Return the same length in percent of such a frame."""
+        return self if self.is_percent else Length(100 * self.amount / whole, is_percent=True)
+
 
 class Outline(NamedTuple):
     """Shape and place of a region at one time."""
@@ -92,6 +97,16 @@ class Region:
     def is_timed(self) -> bool:
         """True if it differs from frame to frame."""
         return bool(self.begin or self.end or self.follow or len(self.keys) > 1)
+
+    def in_percent(self, size: tuple[int, int]) -> Region:
+        """Return the region in percent of a frame of some (width, height), for frames of others."""
+
+        def outline(key: Outline) -> Outline:
+            wholes = size * (len(key.lengths) // 2)
+            pairs = zip(key.lengths, wholes, strict=True)
+            return key._replace(lengths=tuple(each.percent_of(whole) for each, whole in pairs))
+
+        return replace(self, keys=tuple(map(outline, self.keys)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -244,6 +244,18 @@ def test_a_file_may_change_its_size_and_its_clock(
     assert live.last["frames_in"] == 50
     assert set(sizes) == {96, 160}
     assert sizes == sorted(sizes)
+    changes = [line for line in live.lines if "picture size" in line]
+    assert changes == ["cam: notice: the picture size changed from 96x72 to 160x90"]
+
+
+def test_notices_of_a_source_are_reported_once(clip: Path, tmp_path: Path) -> None:
+    fields = tmp_path / "fields.nut"
+    code = ("-vf", "setfield=tff", "-c:v", "mpeg2video", "-flags", "+ildct+ilme")
+    ffmpeg("-i", clip, *code, fields)
+    live = Live(camera(fields, tmp_path / "out.mkv", realtime=True))
+    live.wait()
+    notices = [line for line in live.lines if "notice:" in line]
+    assert notices == ["cam: notice: interlaced picture not deinterlaced"]
 
 
 def test_a_pipe_ends_with_its_writer(clip: Path, tmp_path: Path) -> None:

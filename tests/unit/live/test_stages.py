@@ -28,6 +28,7 @@ from bgsoft.media.probe import probe
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.settings.config import FaceMode
+from bgsoft.settings.hide import HideStyle
 from bgsoft.settings.presets import Layer
 from tests.face_clips import FACE, HALF_FACE, SAMPLE, write_guest_first
 from tests.live_frames import SMALL, live_frame
@@ -141,6 +142,35 @@ def test_stages_are_of_one_view(
     with made(builder, info, {"face": {"mode": FaceMode.OFF}}) as stages:
         assert stages.fits(replace(info, notices=("others",)))
         assert not stages.fits(replace(info, **changes))
+
+
+def test_pixels_of_regions_are_those_of_the_first_pictures(
+    builder: StageBuilder, info: VideoInfo
+) -> None:
+    hide = {"regions": ("320,180,640,88",), "style": HideStyle.SOLID}
+    config = picture_config("soft", {"face": {"mode": FaceMode.OFF}, "hide": hide})
+    lines: list[str] = []
+    switch = StageSwitch(builder, config, Metrics(), lambda: False, lambda _: None, lines.append)
+    picture = av.VideoFrame.from_ndarray(np.full((720, 1280), 200, np.uint8), format="gray")
+    switch.stages_for(replace(info, notices=("alpha channel dropped",))).process(picture, 0)
+    half = replace(info.format, width=640, height=360)
+    small = replace(info, coded_width=640, coded_height=360, format=half)
+    for seen in (replace(small, notices=("alpha channel dropped",)), info, small):
+        frame = switch.stages_for(seen).process(picture.reformat(*frame_size(seen)), 1)
+    switch.close()
+    rows, columns = np.nonzero(frame.luma == 16)
+    box = np.s_[90:134, 160:480]
+    assert (frame.luma[box] == 16).all()
+    assert (rows.min(), rows.max(), columns.min(), columns.max()) == (90, 133, 160, 479)
+    assert lines == [
+        "notice: alpha channel dropped",
+        "notice: the picture size changed from 1280x720 to 640x360",
+        "notice: the picture size changed from 640x360 to 1280x720",
+    ]
+
+
+def frame_size(info: VideoInfo) -> tuple[int, int]:
+    return info.format.width, info.format.height
 
 
 def test_less_quality_looks_for_people_and_faces_more_seldom(
