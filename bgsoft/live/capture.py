@@ -52,6 +52,8 @@ class Capture:
         """Packets that could not be read or decoded."""
         self.restarts = 0
         """Number of times that it was opened again."""
+        self.began: tuple[float | None, float] | None = None
+        """Times of the first picture by the source's clock and by ours, once it has come."""
         self._decoded = self._skipped = 0
         self._ready, self._report, self._feed = ready, report, feed
         self._clock = clock or StageClock("decode")
@@ -144,4 +146,5 @@ class Capture:
                 self.state = SourceState.LIVE
                 backoff.reset()
                 self._decoded += 1
+                self.began = self.began or (picture.seconds, picture.captured_ns / 1e9)
                 self.latest.put(picture)

@@ -144,15 +144,25 @@ class StreamClock:
         self._offset = 0.0
         self._last: int | None = None
 
+    def begin(self, seconds: float | None, arrived: float) -> None:
+        """Set the time 0, as :meth:`stamp` does with its first frame; later calls have no effect.
+
+        The first picture arrives earlier: while the stages start.
+        """
+        if self._began is None:
+            self._began = arrived
+            if seconds is not None and math.isfinite(seconds):
+                self._offset = -seconds
+
     def stamp(self, seconds: float | None, arrived: float) -> int:
-        """Return the pts of the next frame, from 0 and rising.
+        """Return the pts of the next frame, rising.
 
         Args:
             seconds: Time by the source's clock; None: unknown.
             arrived: Time by ours.
         """
-        if self._began is None:
-            self._began = arrived
+        self.begin(seconds, arrived)
+        assert self._began is not None
         ours = arrived - self._began
         time = ours if seconds is None or not math.isfinite(seconds) else seconds + self._offset
         if abs(time - ours) > _MAX_DRIFT_SECONDS:

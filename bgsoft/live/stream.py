@@ -140,6 +140,8 @@ class LiveStream:
         with self.stages.builder.working():
             picture = self.capture.latest.newer(picture, lambda new: stages.fits(new.info))
             self.watchdog.begin("the picture stages")
+            assert self.capture.began is not None  # a picture has come
+            self._clock.begin(*self.capture.began)
             pts = self._clock.stamp(picture.seconds, picture.captured_ns / 1e9)
             frame = stages.process(picture.frame, pts)
         self.watchdog.begin()

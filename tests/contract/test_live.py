@@ -323,6 +323,31 @@ def test_a_sink_that_fails_does_not_touch_the_others(
     check_sums(live.last, good)
 
 
+def test_times_are_those_of_a_file_though_the_stages_start_late(
+    clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So regions with times are in time."""
+    start, shown = LiveStages.start, dict[int, Fraction]()
+
+    def late(self: LiveStages) -> None:
+        start(self)
+        threading.Event().wait(0.3)
+
+    def publish(frame: LiveFrame) -> None:
+        assert frame.source is not None
+        shown[read_index(frame.source.luma)] = frame.frame.pts * frame.frame.time_base
+
+    monkeypatch.setattr(LiveStages, "start", late)
+    config = picture_config("fast", {})
+    sink = SimpleNamespace(name="s", wants_source=True, dropped=0, publish=publish, close=int)
+    with Engine(config, lambda _line: None) as engine:
+        stream = engine.add("cam", parse_source(str(clip), realtime=True), config)
+        stream.sinks.add(sink)  # type: ignore[arg-type]
+        engine.run(threading.Event())
+    assert min(shown) > 0
+    assert shown == {index: index / RATE for index in shown}
+
+
 def test_settings_change_between_two_frames(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an impossible setting, the previous ones stay in use."""
     shown: list[tuple[int, float]] = []

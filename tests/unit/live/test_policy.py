@@ -86,6 +86,14 @@ def test_times_are_the_sources_own_while_they_agree_with_ours() -> None:
     assert [clock.stamp(9 + n / 25, at) for n, at in enumerate(arrived)] == [0, 40, 80, 120]
 
 
+def test_times_count_from_the_first_picture_that_came() -> None:
+    clock = StreamClock(1000)
+    clock.begin(9.0, 50.0)
+    assert [clock.stamp(9.48, 50.5), clock.stamp(9.52, 50.5)] == [480, 520]
+    clock.begin(11.0, 52.0)
+    assert clock.stamp(11.0, 52.0) == 2000
+
+
 def test_a_clock_that_jumps_continues_by_ours_and_rises() -> None:
     clock = StreamClock(1000)
     stamps = [clock.stamp(seconds, at) for seconds, at in ((5.0, 0.0), (5.04, 0.04), (-90.0, 0.08))]
