@@ -16,6 +16,7 @@ from dataclasses import field, replace
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 from av.container import InputContainer
@@ -68,12 +69,14 @@ class _Protocol:
     options: dict[str, str] = field(default_factory=dict)
 
 
+# A sender that starts again may give its stream another number; it is the same one.
+_MPEGTS = {"merge_pmt_versions": "1"}
 _PROTOCOLS = {
     "rtsp": _Protocol("rtsp", "rtsp,rtp,udp,tcp", {"rtsp_flags": "prefer_tcp"}),
     "rtsps": _Protocol("rtsp", "rtsp,rtsps,rtp,srtp,tls,udp,tcp", {"rtsp_flags": "prefer_tcp"}),
-    "srt": _Protocol("mpegts", "srt"),
+    "srt": _Protocol("mpegts", "srt", _MPEGTS),
     # Late data is lost, without an error.
-    "udp": _Protocol("mpegts", "udp", {"overrun_nonfatal": "1"}),
+    "udp": _Protocol("mpegts", "udp", {"overrun_nonfatal": "1", **_MPEGTS}),
     "rtmp": _Protocol("flv", "rtmp,tcp"),
     "rtmps": _Protocol("flv", "rtmp,rtmps,tls,tcp"),
 }
@@ -328,17 +331,24 @@ class Feed(Closing):
         assert self._info is not None
         return float(1 / self._info.nominal_rate)
 
-    def _packets(self) -> Iterator[Packet[VideoStream]]:
+    def _packets(self) -> Iterator[Packet[Any]]:
         """Yield packets of the video; read errors are counted, and end it if they continue."""
-        errors = 0
+        errors, seen = 0, time.monotonic()
+        # Of all streams, as other packets may come without end.
+        wanted = () if self._spec.kind is SourceKind.NETWORK else (self._stream,)
         # PyAV raises IndexError where a damaged MPEG-TS shows new streams midway.
         with translated(*PYAV_ERRORS, IndexError, to=self._explain):
             while not self._stop.is_set():
                 try:
-                    for packet in self._container.demux(self._stream):
+                    for packet in self._container.demux(*wanted):
                         errors = 0
                         if self._stop.is_set():
                             return
+                        if packet.stream is not self._stream:
+                            if time.monotonic() - seen > self._spec.patience.read_seconds:
+                                raise OpenError(f"cannot read {self._spec.name}: no video comes")
+                            continue
+                        seen = time.monotonic()
                         if packet.size or self._spec.kind is SourceKind.FILE:
                             yield packet
                     return

@@ -198,6 +198,22 @@ def test_a_stream_whose_sender_dies_is_shown_dimmed_and_comes_back(
     assert len(shown_by_ffmpeg(out)) == len(seen) - live.last["sinks"][0]["dropped"]
 
 
+def test_a_sender_may_come_back_with_another_number_of_its_stream(
+    clip: Path, tmp_path: Path, port: int, senders: list[Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    watch_sinks(monkeypatch, lambda f: seen.append(f.frame.pts) if not f.stale else None)
+    live = Live(camera(f"udp://127.0.0.1:{port}", tmp_path / "out.mkv"), patience=Patience())
+    senders.append(Sender(clip, port))
+    live.until(lambda: len(seen) > 10)
+    senders[0].kill()
+    senders.append(Sender(clip, port, "-c", "copy", "-streamid", "0:300"))
+    at = len(seen)
+    live.until(lambda: len(seen) > at + 10)
+    live.end()
+    assert live.failures == []
+
+
 def watch_sinks(monkeypatch: pytest.MonkeyPatch, look: Callable[[LiveFrame], None]) -> None:
     """Call a function with every frame that recordings receive."""
     publish = EncodedSink.publish

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from av.video.frame import VideoFrame
 
+from bgsoft.clock import StageClock
 from bgsoft.errors import BgsoftError, DecodeError, OpenError, UnsupportedFormatError
 from bgsoft.frame import FrameFormat
 from bgsoft.live import capture as module
 from bgsoft.live.capture import Capture, SourceState
-from bgsoft.live.source import Picture, SourceKind, SourceSpec
+from bgsoft.live.source import Feed, Patience, Picture, SourceKind, SourceSpec
+from tests.face_clips import SAMPLE
 from tests.processes import wait_until
 from tests.rendering import video_info
 
@@ -171,3 +176,21 @@ def test_a_thread_that_hangs_is_replaced_and_does_nothing_when_it_returns() -> N
     assert capture.frames_in == 2
     assert lines[1:] == ["it is back"]
     capture.stop()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_network_stream_that_sends_no_more_video_ends(stopped: bool) -> None:
+    """Whatever else it sends, for example sound."""
+    stop = threading.Event()
+    with Feed(SourceSpec(name=str(SAMPLE), kind=SourceKind.FILE), stop, StageClock()) as feed:
+        feed._spec = replace(feed._spec, kind=SourceKind.NETWORK, patience=Patience(read_seconds=0))
+        sound = itertools.repeat(SimpleNamespace(stream=None, size=1))
+        file = feed._container
+        feed._container = SimpleNamespace(demux=lambda *_: sound, close=file.close)  # type: ignore[assignment]
+        pictures = feed.pictures()
+        if stopped:
+            stop.set()
+            assert next(pictures, None) is None
+        else:
+            with pytest.raises(OpenError, match="no video comes"):
+                next(pictures)
