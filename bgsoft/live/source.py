@@ -229,6 +229,8 @@ class Feed(Closing):
         self._spec, self._stop, self._clock = spec, stop, clock
         self._pipe: PipeInput | None = None
         self._lag, self._deadline = LagMeter(), Deadline()
+        self._waited = 0.0
+        """Seconds spent waiting for packets since the last frame."""
         try:
             with translated(*PYAV_ERRORS, to=self._explain):
                 self._container = self._open()
@@ -294,7 +296,10 @@ class Feed(Closing):
             for frame in self._decode(packet):
                 seconds = None if frame.time is None else float(frame.time)
                 arrived = arrivals.get(frame.pts, now)
-                if seconds is None or self._in_time(self._lag.note(time.monotonic(), seconds)):
+                waited, self._waited = self._waited, 0.0
+                if seconds is None or self._in_time(
+                    self._lag.note(time.monotonic(), seconds, waited)
+                ):
                     yield Picture(frame, self._checked(frame), seconds, arrived)
 
     def _paced(self) -> Iterator[Picture]:
@@ -334,6 +339,7 @@ class Feed(Closing):
     def _packets(self) -> Iterator[Packet[Any]]:
         """Yield packets of the video; read errors are counted, and end it if they continue."""
         errors, seen = 0, time.monotonic()
+        asked = seen
         # Of all streams, as other packets may come without end.
         wanted = () if self._spec.kind is SourceKind.NETWORK else (self._stream,)
         # PyAV raises IndexError where a damaged MPEG-TS shows new streams midway.
@@ -341,16 +347,19 @@ class Feed(Closing):
             while not self._stop.is_set():
                 try:
                     for packet in self._container.demux(*wanted):
-                        errors = 0
+                        errors, now = 0, time.monotonic()
+                        self._waited += now - asked
+                        asked = now
                         if self._stop.is_set():
                             return
                         if packet.stream is not self._stream:
-                            if time.monotonic() - seen > self._spec.patience.read_seconds:
+                            if now - seen > self._spec.patience.read_seconds:
                                 raise OpenError(f"cannot read {self._spec.name}: no video comes")
                             continue
-                        seen = time.monotonic()
+                        seen = now
                         if packet.size or self._spec.kind is SourceKind.FILE:
                             yield packet
+                            asked = time.monotonic()
                     return
                 except av.error.ExitError:
                     raise

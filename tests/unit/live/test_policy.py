@@ -80,6 +80,20 @@ def test_lag_is_what_a_reader_is_behind_its_best() -> None:
     assert lag.note(111.5, 0.0) == 0.0
 
 
+@pytest.mark.parametrize(("waited", "lags"), [(0.03, [0, 0, 0]), (0.001, [0.25, 1.5, 0.5])])
+def test_who_waits_for_data_is_not_late(waited: float, lags: list[float]) -> None:
+    """A network may get slower, a source's clock may step back, or run faster than the source."""
+    sources = (
+        lambda n: n / 25 - (0.25 if n >= 20 else 0),
+        lambda n: n / 25 - (1.5 if n >= 20 else 0),
+        lambda n: n / 50,
+    )
+    for time_of, expected in zip(sources, lags, strict=True):
+        lag = LagMeter()
+        seen = [lag.note(n / 25, time_of(n), waited) for n in range(26)]
+        assert seen[-1] == pytest.approx(expected)
+
+
 def test_times_are_the_sources_own_while_they_agree_with_ours() -> None:
     clock = StreamClock(1000)
     arrived = [50.0, 50.05, 50.07, 50.13]  # jitter
