@@ -201,7 +201,8 @@ class EncodedSink(QueuedSink):
             self._begin(frame)
         assert self._encoder is not None
         fitted = self._fitter.fit(frame)
-        if fitted is not frame and self._kind is PictureKind.COLOR_ALPHA:
+        is_scaled = fitted.format.luma_shape != frame.format.luma_shape
+        if is_scaled and self._kind is PictureKind.COLOR_ALPHA:
             raise EncodeError("cannot scale the alpha channel: the picture size has changed")
         self._encoder.encode(fitted)
         self._frames, self._last_seconds = self._frames + 1, frame.time_seconds

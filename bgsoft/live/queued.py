@@ -20,6 +20,7 @@ from bgsoft.frame import Array, Frame, FrameFormat, Planes
 from bgsoft.live.base import LiveFrame
 from bgsoft.live.policy import SINK_SECONDS, Backoff
 from bgsoft.media.info import Crop, Orientation, VideoInfo
+from bgsoft.media.swscale import Coding
 from bgsoft.rendering.host import host_planes
 from bgsoft.settings.config import Codec
 from bgsoft.threads import DaemonThread
@@ -191,7 +192,7 @@ def _planes(planes: Planes) -> tuple[Array, ...]:
 
 
 class Fitter:
-    """Fits frames into the size of a sink's first frame, with black bars, at the same bit depth.
+    """Fits frames into the format of a sink's first frame: size, with black bars, depth, colours.
 
     Args:
         info: The stream at the sink's start.
@@ -215,13 +216,19 @@ class Fitter:
     def fit(self, frame: Frame) -> Frame:
         """Return the frame if it fits; otherwise a copy, which the next call overwrites.
 
-        The copy's matte is undefined.
+        The copy's matte is undefined if the size differs.
         """
-        theirs = frame.format
-        if (theirs.luma_shape, theirs.layout) == (self._format.luma_shape, self._format.layout):
+        theirs, coding = frame.format, Coding.of(frame.format)
+        is_as_large = theirs.luma_shape == self._format.luma_shape
+        if is_as_large and (theirs.layout, coding) == (self._format.layout, self._writer.coding):
             return frame
         if theirs != self._theirs:
             choice = EncoderChoice(codec=Codec.RAW, encoder="", pixel_format="yuv420p", bit_depth=8)
             self._theirs, self._pictures = theirs, CopiedPictures(choice, theirs)
-        self._writer.write(self._pictures.picture(frame), self._planes)
+        picture = self._pictures.picture(frame)
+        picture.color_range = coding.range
+        picture.colorspace = theirs.color.with_matrix(theirs.height).matrix
+        self._writer.write(picture, self._planes)
+        if is_as_large:
+            np.copyto(self._planes.alpha, frame.planes.alpha)
         return replace(frame, planes=self._planes, format=self._format)

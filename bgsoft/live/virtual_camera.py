@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.errors import BackendUnavailableError, ConfigError, OutputError, translated
-from bgsoft.frame import Frame, PixelLayout
+from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.live.queued import Fitter, QueuedSink
 from bgsoft.media.info import VideoInfo
 from bgsoft.settings.config import EffectKind, RenderConfig
@@ -56,7 +56,8 @@ class VirtualCamera(QueuedSink):
         info = self._info()
         assert info is not None  # a frame has come
         width, height = (max(2, side & ~1) for side in (frame.format.width, frame.format.height))
-        format = replace(frame.format, width=width, height=height, layout=PixelLayout.NV12)
+        color = replace(frame.format.color, full_range=False)  # programs expect limited range
+        format = FrameFormat(width=width, height=height, layout=PixelLayout.NV12, color=color)
         self._fitter = Fitter(replace(info, format=format))
         self._picture: NDArray[np.uint8] = np.empty((height * 3 // 2, width), np.uint8)
         with translated(

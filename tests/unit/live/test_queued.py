@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bgsoft.errors import OutputError
-from bgsoft.frame import Frame, FrameFormat, PixelLayout
+from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout
 from bgsoft.live.queued import Fitter, QueuedSink
 from tests.live_frames import SMALL, live_frame
 from tests.rendering import video_info
@@ -91,3 +91,26 @@ def test_frames_of_another_size_are_fitted_between_bars() -> None:
     assert (columns[0], columns[32], columns[-1]) == (16, 100, 16)
     deep = live_frame(100, replace(SMALL, layout=PixelLayout.P010)).frame
     assert np.all(fitter.fit(deep).luma == 100)
+
+
+@pytest.mark.parametrize(
+    ("color", "red"),
+    [
+        (ColorInfo(matrix=6), (81, 90, 240)),
+        (ColorInfo(matrix=1), (63, 102, 240)),
+        (ColorInfo(matrix=6, full_range=True), (76, 85, 255)),
+    ],
+)
+@pytest.mark.parametrize("width", [64, 32])
+def test_red_of_another_range_or_matrix_stays_red(
+    color: ColorInfo, red: tuple[int, int, int], width: int
+) -> None:
+    """The values are those of ITU-R BT.601 and BT.709."""
+    fitter = Fitter(video_info(replace(SMALL, color=ColorInfo(matrix=6))))
+    frame = live_frame(77, FrameFormat(width=width, height=48, color=color)).frame
+    frame.luma.fill(red[0])
+    frame.chroma[:] = red[1:]
+    fitted = fitter.fit(frame)
+    found = int(fitted.luma[24, 32]), *map(int, fitted.chroma[12, 16])
+    assert np.abs(np.subtract(found, (81, 90, 240))).max() <= 1
+    assert width < 64 or (fitted.planes.alpha == 77).all()

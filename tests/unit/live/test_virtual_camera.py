@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bgsoft.errors import BackendUnavailableError, ConfigError
-from bgsoft.frame import FrameFormat
+from bgsoft.frame import ColorInfo, FrameFormat
 from bgsoft.live.settings import picture_config
 from bgsoft.live.virtual_camera import VirtualCamera
 from tests.live_frames import live_frame
@@ -34,9 +34,9 @@ def test_a_virtual_camera_gets_nv12_of_an_even_size(monkeypatch: pytest.MonkeyPa
     library: Any = types.ModuleType("pyvirtualcam")
     library.Camera, library.PixelFormat = FakeCamera, types.SimpleNamespace(NV12="nv12")
     monkeypatch.setitem(sys.modules, "pyvirtualcam", library)
-    info = video_info(FrameFormat(width=65, height=49))
+    info = video_info(FrameFormat(width=65, height=49, color=ColorInfo(full_range=True)))
     sink = VirtualCamera("/dev/video9", picture_config("fast", {}), lambda: info)
-    sink.publish(live_frame(100, info.format))
+    sink.publish(live_frame(255, info.format))
     sink.close()
     camera = FakeCamera.made
     assert camera.asked == {
@@ -47,6 +47,7 @@ def test_a_virtual_camera_gets_nv12_of_an_even_size(monkeypatch: pytest.MonkeyPa
         "device": "/dev/video9",
     }
     assert len(camera.sent[0]) == 64 * 48 * 3 // 2
+    assert camera.sent[0][24 * 64] == 235, "white in limited range"
     assert not camera.open
 
 
