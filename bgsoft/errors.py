@@ -61,6 +61,8 @@ class BgsoftError(Exception):
         self.stage = stage
         self.path = path
         self.pts = pts
+        self.is_reported = False
+        """Whether a line of ``bgsoft live`` has told the user, while other work went on."""
 
     def __str__(self) -> str:
         return self.message

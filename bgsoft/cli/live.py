@@ -132,6 +132,7 @@ def live(own: LiveFlags, settings: dict[str, Any]) -> int:
     from bgsoft.cli.console import Console
     from bgsoft.cli.guard import go_on_in_child
     from bgsoft.cli.signals import StopSignals
+    from bgsoft.exitcodes import exit_code, one_line
     from bgsoft.infer.providers import require_runtime
     from bgsoft.settings.user import read_user_config
 
@@ -159,9 +160,10 @@ def live(own: LiveFlags, settings: dict[str, Any]) -> int:
     sys.setswitchinterval(_SWITCH_SECONDS)
     with StopSignals() as stop:
         failures = run_live(cameras, options, cancel=stop.cancel, report=report, on_stats=on_stats)
-    if failures:
-        raise failures[0]
-    return 0
+    for failure in failures:
+        if own.quiet or not failure.is_reported:
+            console.error(one_line(failure))
+    return exit_code(failures[0]) if failures else 0
 
 
 def _cameras(own: LiveFlags) -> list[Any]:

@@ -31,6 +31,7 @@ class Failures:
         """Keep an error; ``rest``: what goes on."""
         self.errors.append(exc)
         if rest or not self._alone:
+            exc.is_reported = True
             self._report(f"{one_line(exc)}{rest}")
 
 

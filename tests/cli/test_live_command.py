@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from bgsoft.errors import OutputError
+from bgsoft.live.base import LiveFrame
+from bgsoft.live.encoded import EncodedSink, _LiveMuxer
 from tests.cli.conftest import Run
 from tests.live_threads import no_thread_is_left
 from tests.marks import slow
@@ -114,6 +117,35 @@ def test_stages_that_cannot_be_end_their_source(
     assert outcome.code == code
     assert message in outcome.error_line
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+def test_each_failure_is_printed_once(
+    run: Run, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet: tuple[str, ...]
+) -> None:
+    publish = EncodedSink.publish
+
+    def failing(self: EncodedSink, frame: LiveFrame) -> None:
+        if "a.ts" in self.name:
+            raise OutputError("cannot write a.ts: the disk is full")
+        publish(self, frame)
+
+    def full(_muxer: object) -> None:
+        raise OutputError("the disk is full")
+
+    monkeypatch.setattr(EncodedSink, "publish", failing)
+    monkeypatch.setattr(_LiveMuxer, "finish", full)
+    paths = [tmp_path / name for name in ("a.ts", "b.ts", "c.ts")]
+    to = [each for path in paths for each in ("--to", path)]
+    outcome = run("live", clip, "--realtime", "--preset", "fast", *to, *quiet)
+    assert outcome.code == 5
+    kept = [
+        f"bgsoft: error: the disk is full; what was written is kept as {tmp_path}/{name}.partial.ts"
+        for name in "bc"
+    ]
+    first = "cannot write a.ts: the disk is full"
+    said = f"bgsoft: error: {first}" if quiet else f"{clip}: {first}; its other sinks continue"
+    assert outcome.err.splitlines() == [said, *kept]
 
 
 def test_a_recording_that_exists_is_kept(run: Run, clip: Path, tmp_path: Path) -> None:
