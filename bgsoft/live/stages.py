@@ -108,9 +108,12 @@ class LiveStages(Closing):
             earlier: The stages; nobody will use them again.
             is_left: They hang in another thread, so their state cannot be used.
         """
-        faces, before = self._stages.faces, earlier._stages.faces
-        if faces is not None and before is not None:
-            faces.follow(before, is_alike=self.fits(earlier.info) and not is_left)
+        now, before = self._stages, earlier._stages
+        is_alike = self.fits(earlier.info) and not is_left
+        if now.faces is not None and before.faces is not None:
+            now.faces.follow(before.faces, is_alike=is_alike)
+        if now.regions is not None and before.regions is not None:
+            now.regions.follow(before.regions, is_alike=is_alike)
 
     def set_quality(self, quality: Quality) -> None:
         """Apply a reduction of quality from the next frame on."""

@@ -15,7 +15,7 @@ import pytest
 import bgsoft
 from bgsoft.errors import DecodeError
 from bgsoft.face.base import hiding_ellipse
-from bgsoft.frame import Frame, PixelLayout
+from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.shared import ModelUser, SharedModels
 from bgsoft.live.policy import Quality
 from bgsoft.live.settings import picture_config
@@ -27,12 +27,14 @@ from bgsoft.media.planes import plane_views
 from bgsoft.media.probe import probe
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.rendering.build import StageBuilder
+from bgsoft.report import Event
 from bgsoft.settings.config import FaceMode
 from bgsoft.settings.hide import HideStyle
 from bgsoft.settings.presets import Layer
 from tests.face_clips import FACE, HALF_FACE, SAMPLE, write_guest_first
 from tests.live_frames import SMALL, live_frame
 from tests.marks import slow
+from tests.rendering import video_info
 
 FRAMES = 4
 
@@ -167,6 +169,39 @@ def test_pixels_of_regions_are_those_of_the_first_pictures(
         "notice: the picture size changed from 1280x720 to 640x360",
         "notice: the picture size changed from 640x360 to 1280x720",
     ]
+
+
+@pytest.mark.parametrize("change", ["settings", "hang"])
+def test_a_followed_region_goes_on_in_other_stages(tmp_path: Path, change: str) -> None:
+    file = tmp_path / "r.toml"
+    region = 'action = "hide"\nbox = "40,60,40,40"\nfollow = true'
+    file.write_text(f"[[region]]\n{region}\n")
+    flags = {
+        "face": {"mode": FaceMode.OFF},
+        "regions": {"file": str(file)},
+        "hide": {"style": HideStyle.SOLID},
+    }
+    info = video_info(FrameFormat(width=320, height=180))
+    config, events = picture_config("soft", flags), list[Event]()
+    builder = StageBuilder(config.backends, events.append)
+    switch = StageSwitch(builder, config, Metrics(), lambda: False, lambda _: None)
+    detail = np.random.default_rng(1).integers(60, 220, (10, 10)).astype(np.uint8)
+    left: list[int] = []
+    for number in range(12):
+        gray = np.full((180, 320), 128, np.uint8)
+        gray[60:100, 40 + 4 * number : 80 + 4 * number] = np.kron(detail, np.ones((4, 4), np.uint8))
+        if number == 6 and change == "settings":
+            switch.apply(replace(config, effect=replace(config.effect, strength=3.0)))
+        elif number == 6:
+            switch.restart(builder)
+        picture = av.VideoFrame.from_ndarray(gray, format="gray")
+        frame = switch.stages_for(info).process(picture, 3600 * number)
+        left.append(int(np.nonzero(frame.luma == 16)[1].min()))
+    switch.close()
+    kept = 12 if change == "settings" else 6
+    assert np.abs(np.subtract(left, range(40, 88, 4))[:kept]).max() <= 2
+    lost = "region 1 of r.toml was lost; it begins again where it was drawn"
+    assert [each.message for each in events] == ([] if kept == 12 else [lost])
 
 
 def frame_size(info: VideoInfo) -> tuple[int, int]:
