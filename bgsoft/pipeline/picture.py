@@ -293,7 +293,9 @@ class PictureStages:
         if scene.begins or _is_renewed(scene.since_refresh):
             finished = self._composite()
         if scene.begins:
-            self._forget(is_cut=True)
+            self._forget()
+            if self.faces is not None:
+                self.faces.cut()
             self.on_cut(scene.frames[0])
         if scene.since_refresh == 0:
             for step in (self.faces, self.detector):
@@ -340,26 +342,27 @@ class PictureStages:
         with self.metrics.submitted["face"]:
             return work(*args)
 
-    def _forget(self, *, is_cut: bool) -> None:
-        """Forget earlier frames in all stages after segmentation, except in backgrounds."""
+    def _forget(self) -> None:
+        """Forget earlier frames after segmentation, except in faces and backgrounds."""
         self.matte.reset()
-        if self.faces is not None:
-            if is_cut:
-                self.faces.cut()
-            else:
-                self.faces.reset()
         if self.regions is not None:
             self.regions.reset()
         if self.detector is not None:
             self.detector.reset()
 
-    def restart(self) -> None:
-        """Forget all frames, including failed ones. Others follow, with timestamps of their own."""
+    def restart(self, *, goes_on: bool = False) -> None:
+        """Forget all frames, including failed ones. Others follow, with timestamps of their own.
+
+        Args:
+            goes_on: They belong to the same video: whoever is hidden stays so.
+        """
         with self.execution.working(()):
             self._open = None
             self.schedule.reset()
             self.segmenter.reset()
-            self._forget(is_cut=False)
+            self._forget()
+            if self.faces is not None:
+                (self.faces.refresh if goes_on else self.faces.reset)()
             self.compositor.refresh()
 
     def close(self) -> None:

@@ -132,7 +132,7 @@ class OneByOne(Closing):
                 self._to.encode(done)
             self._to.finish()
         except BaseException:
-            self._stages.restart()
+            self._stages.restart(goes_on=True)
             raise
         finally:
             self._ring.release(frame)  # its slot is not used again before the next call

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import bgsoft
-from bgsoft.errors import DecodeError
+from bgsoft.errors import DecodeError, InferenceError
 from bgsoft.face.base import hiding_ellipse
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.shared import ModelUser, SharedModels
@@ -102,14 +102,22 @@ def test_a_streams_frames_are_the_renders(builder: StageBuilder, info: VideoInfo
             assert np.array_equal(stages.process(picture, 0).planes.alpha, matte)
 
 
-@pytest.mark.parametrize("change", ["settings", "size", "hang"])
+@pytest.mark.parametrize("change", ["settings", "size", "hang", "failure"])
 def test_whoever_is_hidden_stays_so_in_other_stages(
-    builder: StageBuilder, info: VideoInfo, tmp_path: Path, change: str
+    builder: StageBuilder,
+    info: VideoInfo,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
 ) -> None:
     """The guest is shown; the larger person comes later, and is hidden."""
     config = picture_config("soft", {"face": {"mode": FaceMode.ANONYMIZE}})
     switch = StageSwitch(builder, config, Metrics(), lambda: True, lambda _what: None)
     hidden: list[bool] = []
+
+    def fail(*_: object) -> None:
+        raise InferenceError("out of memory")
+
     with av.open(str(write_guest_first(tmp_path / "guest.mp4", 15, 9))) as container:
         for number, picture in enumerate(container.decode(video=0)):
             if number == 12:
@@ -117,6 +125,11 @@ def test_whoever_is_hidden_stays_so_in_other_stages(
                     switch.apply(replace(config, effect=replace(config.effect, strength=3.0)))
                 elif change == "hang":
                     switch.restart(builder)
+                elif change == "failure":
+                    running = switch.stages_for(info)
+                    with monkeypatch.context() as patch, pytest.raises(InferenceError):
+                        patch.setattr(running._stages.segmenter, "masks", fail)
+                        running.process(picture, 3000 * number - 1)
                 else:
                     small = replace(info.format, width=640, height=360)
                     info = replace(info, coded_width=640, coded_height=360, format=small)
