@@ -58,8 +58,8 @@ class DecodeStats:
     """Frames whose pts was missing or not later than the one before; it was set from the
     duration."""
     irregular: bool = False
-    """Times, sizes or turns of frames depend on earlier frames: the clock was restarted, or the
-    picture's size or orientation changed."""
+    """Times or sizes of frames depend on earlier frames: the clock was restarted, or the picture
+    size changed."""
 
 
 class Decoder(AbstractContextManager["Decoder", None], Protocol):

@@ -21,10 +21,9 @@ from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.convert import PlaneWriter
 from bgsoft.decode.stream import StreamDecoder
 from bgsoft.frame import ColorInfo, Frame
-from bgsoft.media.info import Orientation, VideoInfo
-from bgsoft.media.probe import TimedDecoder, first_specified, orientation_of, probe
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.probe import TimedDecoder, first_specified, probe
 from bgsoft.media.pyav import exact
-from bgsoft.media.side_data import read_side_data
 from bgsoft.media.swscale import Coding
 from bgsoft.records import NamedTuple
 from bgsoft.resources import Resources
@@ -39,12 +38,11 @@ class _Kind(NamedTuple):
     """Properties that all pictures of a stream share, unless it changes."""
 
     size: tuple[int, int]
-    """Width and height as stored, or of a picture that is turned."""
+    """Width and height as stored."""
     pixel_format: str
     coding: Coding
     light: ColorInfo
     """Primaries and transfer."""
-    orientation: Orientation
 
 
 class CpuDecoder(StreamDecoder[VideoFrame]):
@@ -73,33 +71,26 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
             frame.original = self._writer.original(picture, frame.planes, aspect)
 
     def _shown(self, from_pts: int | None) -> Iterator[VideoFrame]:
-        """Return the pictures, deinterlaced and turned where needed."""
+        """Return the pictures, deinterlaced where needed."""
         deinterlacer: _Deinterlacer | None = None
-        turner = _Turner(self.info)
         last: _Kind | None = None
         for frame in self.pictures(from_pts):
-            if turner.must_change(frame):
-                for picture in () if deinterlacer is None else deinterlacer.flush():
-                    yield turner.turn(picture)
-                turner.change(frame)
-            kind = self._kind(frame)._replace(orientation=turner.orientation)
-            if turner.swaps_axes:
-                kind = kind._replace(size=kind.size[::-1])
+            kind = self._kind(frame)
             if last is None:
                 last, first_aspect = self._probed(kind), self._pixel_aspect
             if kind != last:
                 if kind.size != last.size:
-                    aspect = self._pixel_aspect
-                    turned = 1 / aspect if turner.swaps_axes else aspect
-                    self.aspects[kind.size] = turned / first_aspect
+                    self.aspects[kind.size] = self._pixel_aspect / first_aspect
                 self._report_change(last, kind, frame.pts)
                 last = kind
             if deinterlacer is None and (frame.interlaced_frame or self.info.parity):
                 deinterlacer = _Deinterlacer(self.info.time_base, self.info.parity)
-            for picture in (frame,) if deinterlacer is None else deinterlacer.push(frame):
-                yield turner.turn(picture)
-        for picture in () if deinterlacer is None else deinterlacer.flush():
-            yield turner.turn(picture)
+            if deinterlacer is None:
+                yield frame
+            else:
+                yield from deinterlacer.push(frame)
+        if deinterlacer is not None:
+            yield from deinterlacer.flush()
 
     @property
     def _pixel_aspect(self) -> Fraction:
@@ -121,7 +112,6 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
                 primaries=first_specified(frame.color_primaries, color.primaries),
                 transfer=first_specified(frame.color_trc, color.transfer),
             ),
-            orientation=self.info.orientation,
         )
 
     def _probed(self, first: _Kind) -> _Kind:
@@ -132,22 +122,12 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
             pixel_format=info.pixel_format.replace("yuvj", "yuv"),
             coding=first.coding if first.coding.matrix is None else self._writer.coding,
             light=ColorInfo(primaries=color.primaries, transfer=color.transfer),
-            orientation=info.orientation,
         )
 
     def _report_change(self, last: _Kind, kind: _Kind, pts: int | None) -> None:
         """Report what changes from one frame to the next, and what is done about it."""
         own = self._probed(kind)
         messages = []
-        if kind.orientation != last.orientation:
-            self.stats.irregular = True
-            text = f"rotation changes to {kind.orientation.rotation}°"
-            text += ", mirrored" if kind.orientation.mirror else ""
-            messages.append(
-                text
-                if kind.orientation == own.orientation
-                else f"{text}: turned, as are later frames that say none"
-            )
         if kind.size != last.size:
             self.stats.irregular = True
             text = "picture size changes to {}x{}".format(*kind.size)
@@ -291,70 +271,3 @@ class _Deinterlacer:
             picture.pts, picture.dts = origin.pts, origin.dts
             picture.duration = origin.duration
             yield picture
-
-
-class _Turner:
-    """Turns frames whose orientation changes in mid-stream, as if they were stored like the first.
-
-    As in ffmpeg, a frame that does not say its orientation has that of the one before: an SEI
-    message may come with key frames only.
-    """
-
-    def __init__(self, info: VideoInfo) -> None:
-        self._info = info
-        self._angle = (info.orientation.rotation + 180 * info.orientation.mirror) % 360
-        """Clockwise angle of the last orientation, as PyAV gives it."""
-        self._graph: Graph | None = None
-        self._shape: tuple[int, int, str] | None = None
-        self.orientation = info.orientation
-        """Orientation of the frames now."""
-
-    @property
-    def _degrees(self) -> int:
-        """Clockwise rotation."""
-        return (self.orientation.rotation - self._info.orientation.rotation) % 360
-
-    @property
-    def swaps_axes(self) -> bool:
-        return self._degrees in (90, 270)
-
-    def must_change(self, frame: VideoFrame) -> bool:
-        """Return whether a frame has another orientation than the one before."""
-        return frame.rotation != 0 and -frame.rotation % 360 != self._angle  # 0: it says none
-
-    def change(self, frame: VideoFrame) -> None:
-        """Take the orientation of a frame."""
-        self._angle = -frame.rotation % 360
-        self.orientation, _ = orientation_of(read_side_data(frame, self._info.codec))
-        self._shape = None
-
-    def turn(self, frame: VideoFrame) -> VideoFrame:
-        """Return the frame turned; unchanged if it has the first one's orientation."""
-        if self.orientation == self._info.orientation:
-            return frame
-        shape = (frame.width, frame.height, frame.format.name)
-        if self._graph is None or shape != self._shape:
-            self._graph, self._shape = self._build(frame), shape
-        self._graph.vpush(frame)
-        picture = self._graph.vpull()
-        picture.time_base = self._info.time_base
-        picture.pts, picture.dts, picture.duration = frame.pts, frame.dts, frame.duration
-        return picture
-
-    def _build(self, frame: VideoFrame) -> Graph:
-        graph = Graph()
-        filters = [
-            graph.add_buffer(
-                width=frame.width,
-                height=frame.height,
-                format=frame.format,
-                time_base=self._info.time_base,
-            )
-        ]
-        if self.orientation.mirror:
-            filters.append(graph.add("hflip"))
-        filters += [graph.add("transpose", "clock") for _ in range(self._degrees // 90)]
-        if self._info.orientation.mirror:
-            filters.append(graph.add("hflip"))
-        graph.link_nodes(*filters, graph.add("buffersink")).configure()
-        return graph

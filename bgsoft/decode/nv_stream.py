@@ -17,7 +17,6 @@ from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.stream import StreamDecoder
 from bgsoft.errors import BackendUnavailableError, DecodeError
 from bgsoft.media.info import Crop, VideoInfo
-from bgsoft.media.messages import UNITS, display_orientation
 from bgsoft.media.source import RAW_STREAMS
 from bgsoft.records import NamedTuple, dataclass
 
@@ -224,8 +223,8 @@ class NvStreamDecoder(StreamDecoder[NvPicture]):
         super().__init__(info, settings)
         self._module = module = video_codec()
         self._codec = codec
-        self._header = b"", b""
-        """Last sequence parameter set and display orientation of a key frame."""
+        self._header = b""
+        """Sequence parameter set of the last key frame."""
         self.stream = stream  # kept alive: the decoder has only its address
         self._decoder = module.CreateDecoder(
             gpuid=device.number,
@@ -279,21 +278,15 @@ class NvStreamDecoder(StreamDecoder[NvPicture]):
             self.stats.corrupt_packets += 1
 
     def _check_header(self, packet: Packet[Any]) -> None:
-        """Report a header that differs from the last one: colours or rotation may change."""
+        """Report a sequence parameter set that differs from the last one: colours may change."""
         if self._codec.header is None or not packet.is_keyframe:
             return
         mask, value = self._codec.header
         units = bytes(packet).split(b"\0\0\1")
         headers = [unit.rstrip(b"\0") for unit in units if unit and unit[0] & mask == value]
-        layout = UNITS[self.info.codec]
-        turns = [turn for unit in units if (turn := display_orientation(unit, layout))]
-        last = self._header
-        self._header = [last[0], *headers][-1], [last[1], *turns][-1]
-        if last[0] and last != self._header:
-            text = (
-                "the stream's parameters change: if its colours or rotation do, --decode cpu"
-                " converts them"
-            )
+        last, self._header = self._header, headers[-1] if headers else self._header
+        if last not in (b"", self._header):
+            text = "the stream's parameters change: if its colours do, --decode cpu converts them"
             self._report("notice", text, packet.pts)
 
     def _feed(self, packet: Packet[Any]) -> list[Any]:

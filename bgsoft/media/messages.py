@@ -28,8 +28,7 @@ _REGISTERED = (
     (b"\xb4\x00\x50", Kind.LCEVC),
 )
 """First bytes of each kind of message."""
-REGISTERED_DATA, _UNREGISTERED_DATA, _DISPLAY_ORIENTATION, _TIME_CODE = 4, 5, 47, 136
-"""SEI payload types."""
+REGISTERED_DATA, _UNREGISTERED_DATA, _TIME_CODE = 4, 5, 136  # SEI payload types
 _ENCODERS = (
     bytes.fromhex("dc45e9bde6d948b7962cd820d923eeef"),
     bytes.fromhex("2ca2de09b51747dbbb55a4fe7fc2fc4e"),
@@ -145,26 +144,7 @@ def _sei_of(data: bytes, prefix: int, layout: UnitLayout, *, fields: bool) -> It
 
 
 def _messages_of(sei: bytes) -> Iterator[Message]:
-    for kind, payload in _payloads(sei):
-        if kind == REGISTERED_DATA:
-            yield _registered(payload)
-        elif kind == _TIME_CODE:
-            yield Message(Kind.TIMECODES)
-        elif kind == _UNREGISTERED_DATA and not payload.startswith(_ENCODERS):
-            yield Message(Kind.USER_DATA)
-
-
-def display_orientation(unit: bytes, layout: UnitLayout) -> bytes | None:
-    """Return the display orientation in a unit; None: it has none."""
-    with suppress(IndexError):
-        if unit and layout.kind(unit, 0) == layout.sei:
-            sei = unit[layout.header_bytes :].replace(b"\0\0\3", b"\0\0")
-            return dict(_payloads(sei)).get(_DISPLAY_ORIENTATION)
-    return None
-
-
-def _payloads(sei: bytes) -> Iterator[tuple[int, bytes]]:
-    """The types and payloads of an SEI unit (ITU-T H.264, 7.3.2.3.1)."""
+    """The messages of an SEI unit (ITU-T H.264, 7.3.2.3.1)."""
     at = 0
     while at + 2 < len(sei):  # the last byte ends it
         numbers = []
@@ -175,8 +155,13 @@ def _payloads(sei: bytes) -> Iterator[tuple[int, bytes]]:
             numbers.append(number + sei[at])
             at += 1
         kind, size = numbers
-        yield kind, sei[at : at + size]
-        at += size
+        payload, at = sei[at : at + size], at + size
+        if kind == REGISTERED_DATA:
+            yield _registered(payload)
+        elif kind == _TIME_CODE:
+            yield Message(Kind.TIMECODES)
+        elif kind == _UNREGISTERED_DATA and not payload.startswith(_ENCODERS):
+            yield Message(Kind.USER_DATA)
 
 
 def _registered(payload: bytes) -> Message:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from tests.assets import CLIPS
 from tests.fakes import host_planes
 from tests.marks import slow
 from tests.nvdec_stand_in import NVDEC_CLIPS, StandInDecoder, install
-from tests.outside import ffmpeg
 from tests.synthetic import (
     Plane,
     VideoSpec,
@@ -434,27 +433,6 @@ def test_a_change_of_size_and_depth_is_fitted_in(
     ]
     pts = [frame.pts for frame in seen]
     assert all(a < b for a, b in itertools.pairwise(pts))
-
-
-@pytest.mark.parametrize("degrees", [90, 180, 270])
-def test_a_change_of_rotation_is_turned(degrees: int, tmp_path: Path) -> None:
-    spec = VideoSpec(times=regular_times(5), options=X264)
-    turned = replace(spec, turn=lambda plane: np.rot90(plane, -degrees // 90))  # clockwise
-    first, then = tmp_path / "first.h264", tmp_path / "then.h264"
-    write_video(first, spec)
-    anticlockwise = f"h264_metadata=display_orientation=insert:rotate={degrees}"
-    says = f"h264_mp4toannexb,{anticlockwise}"
-    ffmpeg("-i", write_video(tmp_path / "then.mp4", turned), "-c", "copy", "-bsf:v", says, then)
-    path = tmp_path / "joined.h264"
-    told = f"rotation changes to {360 - degrees}°: turned, as are later frames that say none"
-    for parts, expected in (((first, then), [told]), ((then, then), [])):
-        path.write_bytes(b"".join(part.read_bytes() for part in parts))
-        with by_cpu(path) as decoder:
-            seen = decode_all(decoder)
-        assert {frame.luma.shape for frame in seen} == {(72, 96)}
-        assert [frame.number for frame in seen] == [0, 1, 2, 3, 4] * 2
-        words = [event.message for event in decoder.events if event.kind == "notice"]
-        assert [text for text in words if "size" not in text] == expected
 
 
 @pytest.mark.parametrize("size", [(96, 72), (160, 120)])
