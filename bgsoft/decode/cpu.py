@@ -43,6 +43,8 @@ class _Kind(NamedTuple):
     coding: Coding
     light: ColorInfo
     """Primaries and transfer."""
+    rotation: int
+    """Clockwise degrees, as frames say; mirrored upside down counts as none."""
 
 
 class CpuDecoder(StreamDecoder[VideoFrame]):
@@ -78,6 +80,8 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
             kind = self._kind(frame)
             if last is None:
                 last, first_aspect = self._probed(kind), self._pixel_aspect
+            if kind.rotation == 0 or kind.rotation % 90:  # the frame says none, or is damaged
+                kind = kind._replace(rotation=last.rotation)
             if kind != last:
                 if kind.size != last.size:
                     self.aspects[kind.size] = self._pixel_aspect / first_aspect
@@ -112,16 +116,18 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
                 primaries=first_specified(frame.color_primaries, color.primaries),
                 transfer=first_specified(frame.color_trc, color.transfer),
             ),
+            rotation=-frame.rotation % 360,
         )
 
     def _probed(self, first: _Kind) -> _Kind:
         """Return the first frame's kind with what was probed of it, perhaps in another part."""
-        info, color = self.info, self.info.format.color
+        info, color, turn = self.info, self.info.format.color, self.info.orientation
         return first._replace(
             size=(info.coded_width, info.coded_height),
             pixel_format=info.pixel_format.replace("yuvj", "yuv"),
             coding=first.coding if first.coding.matrix is None else self._writer.coding,
             light=ColorInfo(primaries=color.primaries, transfer=color.transfer),
+            rotation=(turn.rotation + 180 * turn.mirror) % 360,
         )
 
     def _report_change(self, last: _Kind, kind: _Kind, pts: int | None) -> None:
@@ -133,6 +139,8 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
             text = "picture size changes to {}x{}".format(*kind.size)
             fitted = "fitted into {}x{}".format(*own.size)
             messages.append(text if kind.size == own.size else f"{text}: {fitted}")
+        if kind.rotation != last.rotation:
+            messages.append(f"rotation changes to {kind.rotation}°: frames are turned as the first")
         if kind.pixel_format != last.pixel_format:
             text = f"pixel format changes to {kind.pixel_format}"
             is_own = kind.pixel_format == own.pixel_format

@@ -23,6 +23,7 @@ from tests.assets import CLIPS
 from tests.fakes import host_planes
 from tests.marks import slow
 from tests.nvdec_stand_in import NVDEC_CLIPS, StandInDecoder, install
+from tests.outside import ffmpeg
 from tests.synthetic import (
     Plane,
     VideoSpec,
@@ -433,6 +434,22 @@ def test_a_change_of_size_and_depth_is_fitted_in(
     ]
     pts = [frame.pts for frame in seen]
     assert all(a < b for a, b in itertools.pairwise(pts))
+
+
+def test_a_change_of_rotation_gets_a_notice(tmp_path: Path) -> None:
+    first, then = tmp_path / "first.h264", tmp_path / "then.h264"
+    clip = write_video(tmp_path / "clip.mp4", VideoSpec(times=regular_times(5), options=X264))
+    ffmpeg("-i", clip, "-c", "copy", "-bsf:v", "h264_mp4toannexb", first)
+    says = "h264_mp4toannexb,h264_metadata=display_orientation=insert:rotate=90"  # anticlockwise
+    ffmpeg("-i", clip, "-c", "copy", "-bsf:v", says, then)
+    path = tmp_path / "joined.h264"
+    told = "rotation changes to 270°: frames are turned as the first"
+    for parts, expected in (((first, then), [told]), ((then, then), [])):
+        path.write_bytes(b"".join(part.read_bytes() for part in parts))
+        with by_cpu(path) as decoder:
+            decode_all(decoder)
+        words = [event.message for event in decoder.events if event.kind == "notice"]
+        assert [text for text in words if "rotat" in text] == expected
 
 
 @pytest.mark.parametrize("size", [(96, 72), (160, 120)])
