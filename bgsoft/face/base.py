@@ -65,6 +65,8 @@ class Face:
     """Frames since the track began, 0 in its first."""
     is_proven: bool = True
     """False where it was seen too seldom so far to be hidden."""
+    doubtful_size: float = 0.0
+    """Size that a doubtful view shows, frame pixels: the hidden place is for the larger one."""
 
     @property
     def has_landmarks(self) -> bool:
@@ -109,7 +111,8 @@ def hiding_ellipse(face: Face) -> Ellipse:
 
     A box of another shape, as somebody may draw it, lies inside it with its corners.
     """
-    (x, y), side = middle(face.box_xyxy), SQUARE_SCALE * face_size(face.box_xyxy)
+    (x, y), size = middle(face.box_xyxy), max(face_size(face.box_xyxy), face.doubtful_size)
+    side = SQUARE_SCALE * size
     ellipse = Ellipse(
         x=x,
         y=y,

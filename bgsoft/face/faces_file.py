@@ -35,12 +35,12 @@ from bgsoft.suggestions import did_you_mean
 from bgsoft.untrusted import parse_json
 
 _KEYS = ("id", "main", "hide", "interpolate", "faces")
-_LENGTHS = (4, 5, 6, 7, 8, 11, 12)
+_LENGTHS = (4, 5, 6, 7, 8, 11, 12, 13)
 """Numbers that a face may have in a file, after its pts."""
 _MAX_FRAMES = 10
 """Maximum size of a box, in widths and heights of the frame; the work of a mosaic grows with it."""
-_ROW = 12
-"""Numbers of a face in memory. With the pts they take 104 bytes, and objects five times as much."""
+_ROW = 13
+"""Numbers of a face in memory. With the pts they take 112 bytes, and objects five times as much."""
 _DEFAULTS = (0.0, 1.0, 1.0, 1000.0)
 """Angle, score, seen and age of a face that a user added: it is old, so that it counts at once."""
 
@@ -83,7 +83,9 @@ class SavedTrack:
             share = (pts - self.pts[at - 1]) / (self.pts[at] - self.pts[at - 1])
             pairs = zip(self.row(at - 1)[:5], row[:5], strict=True)
             row = _filled([a + share * (b - a) for a, b in pairs])
-        left, top, right, bottom, angle, score, seen, age, x, y, side, is_proven = row
+        left, top, right, bottom, angle, score, seen, age, x, y, side, is_proven, doubtful_size = (
+            row
+        )
         return Face(
             id=self.id,
             score=score,
@@ -93,6 +95,7 @@ class SavedTrack:
             detected=bool(seen or self.hide),
             age_frames=int(age),
             is_proven=bool(is_proven or self.hide),
+            doubtful_size=doubtful_size,
         )
 
 
@@ -110,7 +113,7 @@ def _filled(numbers: Sequence[float]) -> list[float]:
     if len(row) < 11:
         left, top, right, bottom, angle, *_ = row
         row += square_of((left, top, right, bottom), angle)[:3]
-    return [*row, 1.0][:_ROW]
+    return [*row, 1.0, 0.0] if len(row) == 11 else [*row, 0.0][:_ROW]
 
 
 class KnownFaces:
@@ -170,7 +173,7 @@ class KnownFaces:
         for face in faces:
             track = self.tracks.setdefault(face.id, SavedTrack(id=face.id))
             numbers = (*face.box_xyxy, face.angle, face.score, face.detected, face.age_frames)
-            track.add(frame.pts, (*numbers, *face.square[:3], face.is_proven))
+            track.add(frame.pts, (*numbers, *face.square[:3], face.is_proven, face.doubtful_size))
 
     def faces(self, pts: int) -> list[Face]:
         """Return the faces of a frame, largest first; frames in order are fastest."""

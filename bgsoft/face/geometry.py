@@ -76,11 +76,6 @@ def middle(box: Box) -> tuple[float, float]:
     return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
 
 
-def half_size(box: Box) -> tuple[float, float]:
-    """Return half of a box's width and height."""
-    return (box[2] - box[0]) / 2, (box[3] - box[1]) / 2
-
-
 def face_size(box: Box) -> float:
     """Return the geometric mean of a box's sides."""
     return math.sqrt(box_area(box))

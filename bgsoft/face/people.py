@@ -345,7 +345,6 @@ class ChosenPicker(Picker):
 
     def reset(self) -> None:
         self.cut()
-        self.main = ()
 
 
 class FirstFramesPicker(Picker):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from bgsoft.face.base import Face, square_of
 from bgsoft.face.detect import Detection
-from bgsoft.face.geometry import Box, Roi, box_iou, face_size, half_size, middle
+from bgsoft.face.geometry import Box, Roi, box_iou, face_size, middle
 from bgsoft.records import dataclass
 
 MIN_AGREEMENT = 0.4
@@ -93,6 +93,8 @@ class FaceTrack:
     """The last detection was."""
     needed: int = 1
     """Sightings from which it counts where faces are hidden; 1: it does."""
+    doubtful_size: float = 0.0
+    """See :attr:`Face.doubtful_size`."""
 
     @property
     def expected(self) -> Box:
@@ -148,9 +150,10 @@ class FaceTrack:
             self.box, self.angle = found.box, found.angle
             needed = min(self.needed, found.needed)
             self.needed = 1 if self.sightings + 1 >= needed else needed
-        else:  # it shows where the face is; of its sizes the larger counts, as doubt hides
-            half_x, half_y = map(max, half_size(self.box), half_size(found.box))
-            self.box = x - half_x, y - half_y, x + half_x, y + half_y
+        else:  # it shows where the face is; how large, only for hiding
+            self.x, self.y = x - last_x, y - last_y
+            self.box = self.expected
+        self.doubtful_size = 0.0 if found.is_sure else face_size(found.box)
         self.score = found.score
         self.is_sure, self.seen_at = found.is_sure, seconds
         self.square = steadied(self.square, square_of(found.box, found.angle))
@@ -274,6 +277,7 @@ class FaceTracker:
             detected=track.detected,
             age_frames=track.frames,
             is_proven=track.is_proven,
+            doubtful_size=track.doubtful_size,
         )
         track.frames += 1
         return face
