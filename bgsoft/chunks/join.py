@@ -108,8 +108,9 @@ def join(
     nobody = nobody_text(config, len(pts))
     if nobody is not None and not any(map(_shows_people, chunks)):
         note(Event(kind="warning", message=nobody, stage="segment"))
-    for text in chunks[0].unused:
-        if all(text in chunk.unused for chunk in chunks):
+    for name in chunks[0].unused:
+        if all(name in chunk.unused for chunk in chunks):
+            _, text = max(chunk.unused[name] for chunk in chunks)
             note(Event(kind="warning", message=text, stage="composite"))
     detector = _joined_detector(chunks, note)
     length = (min(chunks[-1].packets[0][0]) - pts[0]) * info.time_base

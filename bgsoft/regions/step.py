@@ -143,13 +143,17 @@ class RegionStep:
             self._held.add(placed)
         return holds
 
-    def unused(self) -> list[str]:
-        """Return warnings about regions that applied in no frame so far."""
-        return [
-            self._reason(one.region, is_held=one in self._held)
-            for one in self._edited + self._hidden
-            if one not in self._used
-        ]
+    def unused(self) -> dict[str, tuple[bool, str]]:
+        """Return warnings about regions that applied in no frame so far, by name.
+
+        True: a frame is shown in its time.
+        """
+        unused = [one for one in self._edited + self._hidden if one not in self._used]
+        held = [one in self._held for one in unused]
+        return {
+            one.region.name: (is_held, self._reason(one.region, is_held=is_held))
+            for one, is_held in zip(unused, held, strict=True)
+        }
 
     def _corners(self, placed: PlacedRegion, frame: Frame) -> Corners:
         if self._follower is not None and placed.region.follow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bgsoft.decode.base import PtsRange
@@ -48,7 +49,7 @@ class ChunkResult(NamedTuple):
     """Reason why frames may differ from those of a whole render; None if they do not."""
     faces: dict[str, Any] | None
     """See :meth:`bgsoft.face.journal.FaceJournal.boundary`."""
-    unused: list[str]
+    unused: Mapping[str, tuple[bool, str]]
     """See :meth:`bgsoft.regions.step.RegionStep.unused`."""
 
 

@@ -466,9 +466,10 @@ class _Session:
         """Say what was done, also in the files that were asked for."""
         config, stats, faces = self._config, stages.decoder.stats, stages.pictures.faces
         regions = stages.pictures.regions
-        unused = [] if regions is None else regions.unused()
+        unused = {} if regions is None else regions.unused()
         if self._chunk is None:
-            self._report_missed(stages.pictures, unused, len(kept))
+            texts = [text for _, text in unused.values()]
+            self._report_missed(stages.pictures, texts, len(kept))
         report = self._log.render_report(stages, outcome, kept)
         if self._chunk is None:
             hidden = join_runs([report.hidden])

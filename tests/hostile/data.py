@@ -231,7 +231,7 @@ def chunk_notes(rng: random.Random, folder: Path, stock: Stock) -> Case:
         corrupt_packets=0,
         irregular=None,
         faces=None,
-        unused=[],
+        unused={},
     )
     work.finish(0, result)
     path = rng.choice((manifest, work.path / "plan.json"))

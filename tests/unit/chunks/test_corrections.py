@@ -231,11 +231,15 @@ def test_frames_that_are_missing_before_a_followed_region(tmp_path: Path) -> Non
 def test_a_region_that_applies_in_no_frame_is_reported_once(tmp_path: Path) -> None:
     clip = write_scene(tmp_path / "in.mkv")
     late, between = (f"0,0,20,20@{times}" for times in ("3.6-", "1.0395-1.0399"))
-    report = both_ways(clip, tmp_path, hide=[late, between, "0,0,20,20@3.5-"])[1]
+    file = tmp_path / "r.toml"
+    file.write_text('[[region]]\naction="hide"\npolygon="10,20 90,20 50,20"\nto=1.0\n')
+    hide = [late, between, "0,0,20,20@3.5-"]
+    report = both_ways(clip, tmp_path, hide=hide, regions=str(file))[1]
     told = [event.message for event in report.events if "hide" in event.message]
     assert told == [
         f"--hide {late} hides nothing: the video ends at 3.52 s",
         f"--hide {between} hides nothing: no frame is shown then",
+        "region 1 of r.toml hides nothing: it has no area in the frame then",
     ]
 
 
