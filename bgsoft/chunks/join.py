@@ -15,6 +15,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 from zipfile import BadZipFile
 
@@ -164,8 +165,9 @@ def _damaged(index: int) -> JoinError:
 
 def _reading(index: int) -> AbstractContextManager[None]:
     """Turn errors of a chunk's damaged files into JoinError."""
-    theirs = (OpenError, UnsupportedFormatError, BadZipFile, ValueError, KeyError)
-    return translated(*theirs, to=lambda _: _damaged(index))
+    ours = OpenError, UnsupportedFormatError
+    theirs = BadZipFile, TokenError, KeyError, OSError, RuntimeError, ValueError
+    return translated(*ours, *theirs, to=lambda _: _damaged(index))
 
 
 def _write_faces(

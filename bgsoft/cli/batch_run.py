@@ -94,6 +94,8 @@ class BatchRun:
             self._job_factory.numbers = state.numbers if flags.resume or flags.watch else {}
             self._job_factory.own = state.own
             planned = self._job_factory.plan(self._found)
+            if self._found and not planned:
+                self._view.notice("only outputs of this batch were found: name them to render them")
             check_encoding(planned)
             self._check_report(planned)
             decisions = [decide(job, state, resume=flags.resume) for job in planned]

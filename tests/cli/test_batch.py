@@ -158,6 +158,8 @@ def test_outputs_that_match_are_no_inputs(run: Run, tmp_path: Path, is_list: boo
         outcome = run(*command)
         assert (outcome.code, files(target)[-1]) == (0, name), outcome.err
     assert files(target) == [STATE_NAME, "a.mp4", "b.mp4"]
+    only = run("batch", f"{target}/*.mp4", target, "--name", "{stem}2.mp4", "--dry-run", *QUICK)
+    assert "only outputs of this batch were found: name them to render them" in only.err
     named = run("batch", target / "a.mp4", target, "--name", "{stem}2.mp4", "--dry-run", *QUICK)
     assert "a2.mp4" in named.out
 
