@@ -49,9 +49,10 @@ def write_error(exc: BaseException, path: Path, what: str | None = None) -> Outp
     """
     number = getattr(exc, "errno", None)
     reason = _REASONS.get(number) or getattr(exc, "strerror", None) or exc
-    folder = real_path(path).parent
-    if number == errno.ENOENT and not _is_folder(folder):
-        reason = f"the folder {folder} is gone"
+    if number == errno.ENOENT:
+        with suppress(OSError):  # of the current folder, if that is gone
+            folder = real_path(path).parent
+            reason = reason if _is_folder(folder) else f"the folder {folder} is gone"
     kind = DiskFullError if number in _FULL else OutputError
     if what is None:
         return kind(f"cannot write {path.name}: {reason}", path=path, stage="encode")

@@ -324,6 +324,16 @@ def test_write_errors_say_what_is_wrong(code: int, words: str) -> None:
     assert "out.mp4" in str(error)
 
 
+def test_write_errors_need_no_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    gone = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    assert "No such file or directory" in str(write_error(gone, Path("stdout")))
+    assert "disk full" in str(write_error(OSError(errno.ENOSPC, ""), Path("stdout")))
+
+
 def test_commit_reports_a_full_disk_and_removes_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
