@@ -19,7 +19,7 @@ from av.stream import Stream
 from bgsoft.media.containers import Container
 from bgsoft.media.identifying import MetadataFilter
 from bgsoft.media.layouts import Layout, Mix, nearest, read_layout
-from bgsoft.media.pyav import exact
+from bgsoft.media.pyav import DAMAGED_ERRORS, exact
 from bgsoft.media.tags import stream_tags
 from bgsoft.media.transcode import add_audio_stream, fallback_encoders, silence
 from bgsoft.records import NamedTuple
@@ -171,7 +171,7 @@ def _written(container: Container, fill: _Fill) -> io.BytesIO | None:
         file.start_encoding()
         taken = first is None
         for packet in packets if first is None else itertools.chain((first,), packets):
-            with contextlib.suppress(av.error.InvalidDataError, av.error.ArgumentError):
+            with contextlib.suppress(*DAMAGED_ERRORS):
                 file.mux_one(packet)
                 taken = True
         if not taken:

@@ -24,7 +24,7 @@ from bgsoft.media.headers import ROOM
 from bgsoft.media.identifying import MetadataFilter
 from bgsoft.media.info import VideoInfo, ends_early
 from bgsoft.media.muxer_options import muxer_options
-from bgsoft.media.pyav import TAG_OPTIONS
+from bgsoft.media.pyav import DAMAGED_ERRORS, TAG_OPTIONS
 from bgsoft.media.source import open_input, rendered_packets
 from bgsoft.media.tags import file_tags, is_picture_tag, stream_tags
 from bgsoft.media.timeline import OutputClock, Timeline, earliest_start
@@ -350,7 +350,7 @@ class Muxer(Writer):
             with self._writing:
                 try:
                     self._output.mux_one(packet)
-                except (av.error.InvalidDataError, av.error.ArgumentError):
+                except DAMAGED_ERRORS:
                     if packet.size:  # FLAC ends with an empty packet
                         self._damaged[index] += 1
 

@@ -20,6 +20,8 @@ if int(av.__version__.split(".", 1)[0]) < 19:
 
 PYAV_ERRORS = (av.FFmpegError, OSError, ValueError)
 """PyAV's exceptions: FFmpeg's errors, the system's, and refusals of its own."""
+DAMAGED_ERRORS = (av.error.InvalidDataError, av.error.ArgumentError, av.error.PatchWelcomeError)
+"""FFmpeg's errors for a packet that a muxer or its bitstream filter cannot take."""
 pyav_errors_as = partial(errors_as, PYAV_ERRORS)
 
 

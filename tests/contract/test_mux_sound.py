@@ -331,15 +331,18 @@ def test_sound_that_steps_back_is_left_out(tmp_path: Path) -> None:
     assert (track.overlapping_packets, track.damaged_packets) == (1, 0)
 
 
-def test_damaged_sound_does_not_stop_the_render(tmp_path: Path) -> None:
-    # AAC of a broadcast is repacked for MP4; a packet whose header is noise cannot be.
+@pytest.mark.parametrize("noise", [{0: 0x55, 1: 0x55}, {1: 0xF0, 6: 0xFD}], ids=["none", "rare"])
+def test_damaged_sound_does_not_stop_the_render(tmp_path: Path, noise: dict[int, int]) -> None:
+    # AAC of a broadcast is repacked for MP4. A packet whose header is noise cannot be, nor one that
+    # seems to have two blocks and checksums.
     source = tmp_path / "in.ts"
     write_movie(source, film(), [SoundSpec(seconds=2)])
     data = bytearray(source.read_bytes())
     count = len(payloads(source, "audio"))
     headers = [i for i in range(len(data) - 1) if data[i] == 0xFF and data[i + 1] in (0xF1, 0xF9)]
     damaged = headers[len(headers) // 2]
-    data[damaged : damaged + 2] = b"\x55\x55"
+    for at, byte in noise.items():
+        data[damaged + at] = byte
     source.write_bytes(bytes(data))
     _, events = rerender(source, tmp_path / "out.mp4")
     assert any("damaged packets left out" in event.message for event in events)
