@@ -24,6 +24,8 @@ from bgsoft.media.tags import stream_tags
 from bgsoft.media.transcode import add_audio_stream, fallback_encoders, silence
 from bgsoft.records import NamedTuple
 
+_STEADY_PACKETS = 5
+"""Packets with the same description that are not all damaged."""
 _TRIED_SECONDS = Fraction(1, 50)
 """Length of a packet that does not say its own, where only its data matter."""
 
@@ -215,3 +217,25 @@ def adts_config(packet: bytes) -> bytes | None:
     profile, rate = packet[2] >> 6, packet[2] >> 2 & 15
     channels = (packet[2] & 1) << 2 | packet[3] >> 6
     return (profile + 1 << 11 | rate << 7 | channels << 3).to_bytes(2, "big") if channels else None
+
+
+class AdtsConfig:
+    """The description that holds now, of AAC whose packets carry it.
+
+    Another one than the first counts from its fifth packet in a row on: fewer are damaged.
+    """
+
+    def __init__(self) -> None:
+        self.current: bytes | None = None
+        self._latest: bytes | None = None
+        self._run = 0
+
+    def feed(self, packet: bytes) -> bytes | None:
+        """Return the description with the next packet; None: there was none yet."""
+        config = adts_config(packet)
+        if config is not None:
+            self._run = self._run + 1 if config == self._latest else 1
+            self._latest = config
+            if self.current is None or self._run >= _STEADY_PACKETS:
+                self.current = config
+        return self.current

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
@@ -13,10 +14,11 @@ from av.stream import Stream
 
 from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import Container
-from bgsoft.media.copied import adts_config, copy_problem, describes_itself
+from bgsoft.media.copied import AdtsConfig, adts_config, copy_problem, describes_itself
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import read_packets
+from bgsoft.media.splice import SplicedClock
 from bgsoft.media.timeline import SteadySound, Timeline
 from bgsoft.media.track import CopiedTrack
 
@@ -65,8 +67,10 @@ class SoundCheck:
         return once and describes_itself(stream)
 
     def description(self, stream: Stream) -> bytes | None:
-        """Return the description that a track's first packet has; None: it has none."""
-        first = next(read_packets(self._info.source, stream.index), None)
+        """Return the first description of a file's kept sound, or of a pipe's first packet."""
+        if self._info.pipe is None:
+            return next(self._descriptions(stream), None)
+        first = next(read_packets(self._info.pipe, stream.index), None)
         return None if first is None else adts_config(bytes(first))
 
     def reason_to_encode(self, number: int, codec: str, stream: AudioStream) -> str | None:
@@ -96,9 +100,23 @@ class SoundCheck:
         """Return whether one description does not fit all packets; a pipe shows that later."""
         if self._info.pipe is not None or not self.is_described_once(stream):
             return False
-        packets = read_packets(self._info.path, stream.index)
-        found = {config for packet in packets if (config := adts_config(bytes(packet)))}
-        return len(found) > 1
+        return len(list(itertools.islice(self._descriptions(stream), 2))) > 1
+
+    def _descriptions(self, stream: Stream) -> Iterator[bytes]:
+        """The descriptions of a file's kept sound, one after the other."""
+        splices = SplicedClock.of(self._info, [stream])
+        copy, config, last = CopiedTrack(stream, stream, self._timeline), AdtsConfig(), None
+        video = () if splices is None else (self._info.stream_index,)
+        begin = self._timeline.begin
+        packets = read_packets(self._info.path, stream.index, *video, begin=begin)
+        for packet in packets if splices is None else splices.feed_all(packets):
+            for kept in copy.feed(packet) if packet.stream_index == stream.index else ():
+                found = config.feed(bytes(kept))
+                if found is not None and found != last:
+                    last = found
+                    yield found
+            if copy.done:
+                return
 
     def _beginning(self, stream: AudioStream, seconds: Fraction) -> Iterator[Packet[Any]]:
         """The first packets of a track; of a pipe, those that come with the first pictures."""
@@ -154,21 +172,29 @@ class DescribedSound:
     """Checks AAC whose packets describe it, and leaves out those that differ from the first one.
 
     Args:
+        first: The description that the output has already; None: that of the first packet.
         on_other: Called where the first is left out.
     """
 
-    def __init__(self, on_other: Callable[[], None]) -> None:
+    def __init__(self, first: bytes | None, on_other: Callable[[], None]) -> None:
         self._on_other = on_other
-        self._first: bytes | None = None
+        self._config = AdtsConfig()
+        self._first = first
         self._differs = False
+        self._held: list[Packet[Any]] = []
+        """The last packets, if they differ and may be damaged."""
 
     def check(self, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
         """The packets that are kept."""
         for packet in packets:
-            config = adts_config(bytes(packet))
-            self._first = self._first or config
-            if config in (None, self._first):
-                yield packet
-            elif not self._differs:
-                self._differs = True
-                self._on_other()
+            current, config = self._config.feed(bytes(packet)), adts_config(bytes(packet))
+            self._first = self._first or current
+            self._held.append(packet)
+            if current != self._first:
+                self._held.clear()
+                if not self._differs:
+                    self._differs = True
+                    self._on_other()
+            elif config in (None, self._first):
+                yield from self._held
+                self._held.clear()

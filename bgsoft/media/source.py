@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import stat
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ to other files unless enabled (``enable_drefs``, off)."""
 
 _OPTIONS = {"protocol_whitelist": "file", "format_whitelist": ",".join(CONTAINERS)}
 _HEAD_BYTES = 512
+_SEEK_MARGIN_SECONDS = 15
+"""How far before a part's start reading begins, so that a subtitle on screen there is found."""
 MAX_PIXELS = 80_216_064
 """Largest number of pixels of a picture: 12K (HEVC's level 6.3). A kilobyte can claim far more, and
 gigabytes of memory with that; decoders refuse it before they allocate anything."""
@@ -259,12 +262,24 @@ def rendered_packets(pipe: PipeInput, video_index: int) -> PipePackets:
     return pipe.packets
 
 
-def read_packets(source: Path | PipeInput, *indices: int) -> Iterator[Packet[Any]]:
+def seek_before(file: InputContainer, begin: Fraction | None) -> None:
+    """Go to a time early enough to find a subtitle that is on screen at ``begin``."""
+    if begin is not None and begin > _SEEK_MARGIN_SECONDS:
+        # A seek that fails leaves the input at its start: slower, but right.
+        with contextlib.suppress(av.FFmpegError):
+            file.seek(int((begin - _SEEK_MARGIN_SECONDS) * av.time_base))
+
+
+def read_packets(
+    source: Path | PipeInput, *indices: int, begin: Fraction | None = None
+) -> Iterator[Packet[Any]]:
     """The packets of some streams, through an opening of the file of its own.
 
-    They end where the file cannot be read further; the decoder reports that.
+    They begin early enough for a part that begins at ``begin``. They end where the file cannot be
+    read further; the decoder reports that.
     """
     with open_input(source) as file, contextlib.suppress(av.FFmpegError):
+        seek_before(file, begin)
         for packet in file.demux([file.streams[index] for index in indices]):
             if packet.size:
                 yield packet

@@ -8,13 +8,16 @@ so that sound stays in step. Its sample rate may change there, too.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 import av
 from av.packet import Packet
+from av.stream import Stream
 
-from bgsoft.media.copied import adts_config
+from bgsoft.media.copied import adts_config, describes_itself
+from bgsoft.media.info import VideoInfo
 
 BACKWARD_SECONDS = 1
 """A clock that steps back by this much has been restarted; less is jitter."""
@@ -39,10 +42,14 @@ class SplicedClock:
     Args:
         video_index: Stream whose clock decides.
         frame_duration: Seconds, for video packets without one.
+        described: Streams of AAC that describes itself.
     """
 
-    def __init__(self, video_index: int, frame_duration: Fraction) -> None:
+    def __init__(
+        self, video_index: int, frame_duration: Fraction, described: Iterable[int] = ()
+    ) -> None:
         self._video_index = video_index
+        self._adts = {index: AdtsClock() for index in described}
         self._frame_duration = frame_duration
         self._shifts = (Fraction(0), Fraction(0))
         """The shift now, and that from before the picture's last restart."""
@@ -51,8 +58,19 @@ class SplicedClock:
         self._last: dict[int, Fraction] = {}
         self._held: list[Packet[Any]] = []
 
+    @classmethod
+    def of(cls, info: VideoInfo, streams: Iterable[Stream]) -> Self | None:
+        """Return the clock of an input; None: nothing restarts its clock."""
+        if not info.is_broadcast:
+            return None
+        frame = 1 / info.frame_rate if info.frame_rate else Fraction(0)
+        described = [stream.index for stream in streams if describes_itself(stream)]
+        return cls(info.stream_index, frame, described)
+
     def feed(self, packet: Packet[Any]) -> list[Packet[Any]]:
         """Return the moved packets whose times are final, if any."""
+        if packet.stream_index in self._adts:
+            self._adts[packet.stream_index].correct(packet)
         if packet.stream_index == self._video_index:
             held = self.flush() if self._watch(packet) else []
             _shift(packet, self._shifts[0])
@@ -65,6 +83,12 @@ class SplicedClock:
             return self.flush() if len(self._held) > _MAX_HELD else []
         self._move(packet, time)
         return [packet]
+
+    def feed_all(self, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
+        """All packets, moved."""
+        for packet in packets:
+            yield from self.feed(packet)
+        yield from self.flush()
 
     def flush(self) -> list[Packet[Any]]:
         """Return the waiting packets, moved by the known offsets."""

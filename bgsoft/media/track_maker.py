@@ -212,7 +212,9 @@ class TrackMaker:
                     f" out: {self._container.name} describes them once; render a file, or write .ts"
                 )
                 warn = partial(self.writer.report, "warning", text)
-                self.checks[stream.index] = DescribedSound(warn)
+                late = self._sound.is_described_late(stream)
+                first = self._sound.description(stream) if late else None
+                self.checks[stream.index] = DescribedSound(first, warn)
             return self._copy(output, stream)
         chosen = conversion(self._container, stream, keeps_codec=again or numbered)
         if chosen is not None:

@@ -6,7 +6,6 @@ little, and do not depend on the decoder. A pipe has one demuxer, which both sha
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Generator, Iterable, Iterator
 from fractions import Fraction
 from typing import Any
@@ -17,18 +16,14 @@ from av.container import OutputContainer
 from av.packet import Packet
 from av.stream import Discard
 
-from bgsoft.media.copied import describes_itself
 from bgsoft.media.identifying import has_coordinates
 from bgsoft.media.info import ends_early
 from bgsoft.media.sound_check import MAX_BEHIND_SECONDS
-from bgsoft.media.source import rendered_packets
-from bgsoft.media.splice import AdtsClock, SplicedClock
+from bgsoft.media.source import rendered_packets, seek_before
+from bgsoft.media.splice import SplicedClock
 from bgsoft.media.tags import chapters_in, is_picture_tag
 from bgsoft.media.track import OutputTrack
 from bgsoft.media.track_maker import TrackMaker
-
-_SEEK_MARGIN_SECONDS = 15
-"""How far before a part's start reading begins, so that a subtitle on screen there is found."""
 
 
 class CopiedTracks:
@@ -54,11 +49,7 @@ class CopiedTracks:
         self._position = float("-inf")
         self._ends: dict[int, Fraction] = {}
         """End of each track's last packet, in seconds of the source's clock."""
-        self._adts: dict[int, AdtsClock] = {}
-        self._splices: SplicedClock | None = None
-        if info.is_broadcast:
-            frame = 1 / info.frame_rate if info.frame_rate else Fraction(0)
-            self._splices = SplicedClock(info.stream_index, frame)
+        self._splices = SplicedClock.of(info, self._source.streams)
         pipe, video = info.pipe, info.stream_index
         self._pipe = None if pipe is None else rendered_packets(pipe, video)
 
@@ -69,8 +60,6 @@ class CopiedTracks:
             track = None if rendered else self._maker.add(output, stream)
             if track is not None:
                 self._tracks[stream.index] = track
-                if self._splices is not None and describes_itself(stream):
-                    self._adts[stream.index] = AdtsClock()
             elif not rendered or (self._splices is None and self._pipe is None):
                 stream.discard = Discard.all
         if self._pipe is not None and self._tracks:
@@ -118,8 +107,6 @@ class CopiedTracks:
                 self._position = float("inf")
                 self._packets.close()
                 return
-            if packet.stream_index in self._adts:
-                self._adts[packet.stream_index].correct(packet)
             for timed in (packet,) if self._splices is None else self._splices.feed(packet):
                 yield from self._feed(timed)
 
@@ -194,11 +181,7 @@ class CopiedTracks:
         if self._pipe is not None:
             yield from self._pipe.others()
             return
-        begin = self._timeline.begin
-        if begin is not None and begin > _SEEK_MARGIN_SECONDS:
-            # A seek that fails leaves the input at its start: slower, but right.
-            with contextlib.suppress(av.FFmpegError):
-                self._source.seek(int((begin - _SEEK_MARGIN_SECONDS) * av.time_base))
+        seek_before(self._source, self._timeline.begin)
         watched = [] if self._splices is None else [self._info.stream_index]
         streams = [self._source.streams[index] for index in (*watched, *self._tracks)]
         try:

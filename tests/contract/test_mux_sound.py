@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -300,16 +300,35 @@ def test_aac_may_change_its_sample_rate(
     assert _tones(target)[:7] == [440] * 7
 
 
-def test_aac_of_a_pipe_that_changes_its_sample_rate_is_left_out(tmp_path: Path) -> None:
-    source, pipe = _aac_of_two_rates(tmp_path, (44_100, 32_000)), tmp_path / "pipe"
+@pytest.mark.parametrize(("start", "duration", "rate"), [(0, 1.5, 44_100), (2.5, 1, 32_000)])
+@crossed(extension=[".mkv", ".mp4"])
+def test_a_part_without_a_change_is_copied(
+    tmp_path: Path, start: float, duration: float, rate: int, extension: str
+) -> None:
+    source, target = _aac_of_two_rates(tmp_path, (44_100, 32_000)), tmp_path / f"out{extension}"
+    _, events = rerender(source, target, start=start, duration=duration)
+    assert "converted" not in told(events)
+    with av.open(str(target)) as file:
+        assert file.streams.audio[0].codec_context.sample_rate == rate
+    assert _tones(target)[:1] == [440]
+
+
+def _from_pipe(source: Path, target: Path) -> list[Event]:
+    """Copy the tracks of a pipe."""
+    pipe, pts, events = target.parent / "pipe", shown_pts(source), list[Event]()
     os.mkfifo(pipe)
     sender = threading.Thread(target=lambda: pipe.write_bytes(source.read_bytes()))
     sender.start()
-    target, pts, events = tmp_path / "out.mkv", shown_pts(source), list[Event]()
     with PipeInput(pipe, threading.Event()) as piped:
         info = probe(piped)
         encode_frames(target, info, pts, copied=COPY_ALL, on_event=events.append)
     sender.join()
+    return events
+
+
+def test_aac_of_a_pipe_that_changes_its_sample_rate_is_left_out(tmp_path: Path) -> None:
+    source, target = _aac_of_two_rates(tmp_path, (44_100, 32_000)), tmp_path / "out.mkv"
+    events = _from_pipe(source, target)
     (warning,) = [event.message for event in events if event.kind == "warning"]
     assert "sound of another sample rate or other channels is left out" in warning
     assert _tones(target)[:4] == [440] * 4
@@ -331,19 +350,32 @@ def test_sound_that_steps_back_is_left_out(tmp_path: Path) -> None:
     assert (track.overlapping_packets, track.damaged_packets) == (1, 0)
 
 
+def _broadcast_with_noise(source: Path, noise: dict[int, int]) -> int:
+    """Write bytes into one header of AAC; return the number of packets without that."""
+    write_movie(source, film(), [SoundSpec(seconds=2)])
+    data = bytearray(source.read_bytes())
+    count = len(payloads(source, "audio"))
+    headers = [i for i in range(len(data) - 1) if data[i] == 0xFF and data[i + 1] in (0xF1, 0xF9)]
+    for at, byte in noise.items():
+        data[headers[len(headers) // 2] + at] = byte
+    source.write_bytes(bytes(data))
+    return count
+
+
+@pytest.mark.parametrize("copy", [rerender, _from_pipe], ids=["file", "pipe"])
+def test_a_header_that_differs_once_is_damaged(tmp_path: Path, copy: Callable[..., Any]) -> None:
+    source, target = tmp_path / "in.ts", tmp_path / "out.mkv"
+    count = _broadcast_with_noise(source, {2: 0x58})  # 24 kHz
+    assert "audio" not in str(copy(source, target))
+    assert len(payloads(target, "audio")) == count
+
+
 @pytest.mark.parametrize("noise", [{0: 0x55, 1: 0x55}, {1: 0xF0, 6: 0xFD}], ids=["none", "rare"])
 def test_damaged_sound_does_not_stop_the_render(tmp_path: Path, noise: dict[int, int]) -> None:
     # AAC of a broadcast is repacked for MP4. A packet whose header is noise cannot be, nor one that
     # seems to have two blocks and checksums.
     source = tmp_path / "in.ts"
-    write_movie(source, film(), [SoundSpec(seconds=2)])
-    data = bytearray(source.read_bytes())
-    count = len(payloads(source, "audio"))
-    headers = [i for i in range(len(data) - 1) if data[i] == 0xFF and data[i + 1] in (0xF1, 0xF9)]
-    damaged = headers[len(headers) // 2]
-    for at, byte in noise.items():
-        data[damaged + at] = byte
-    source.write_bytes(bytes(data))
+    count = _broadcast_with_noise(source, noise)
     _, events = rerender(source, tmp_path / "out.mp4")
     assert any("damaged packets left out" in event.message for event in events)
     kept = payloads(tmp_path / "out.mp4", "audio")
