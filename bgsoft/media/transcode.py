@@ -27,14 +27,10 @@ from bgsoft.media.track import OutputTrack
 
 _BITS_PER_CHANNEL = 96_000
 """Transparent for the lossy encoders used here: 192 kbit/s in stereo."""
-_LOSSLESS = frozenset({"flac", "alac", "tta", "wavpack", "truehd", "mlp", "ape"})
+_LOSSLESS = frozenset({"flac", "alac", "tta", "wavpack", "truehd", "mlp", "ape", "s302m"})
 _PCM = "pcm_s16le"
-_DEEP_PCM = {
-    "s32": ("pcm_s24le",),
-    "flt": ("pcm_f32le", "pcm_s24le"),
-    "dbl": ("pcm_f64le", "pcm_s24le"),
-}
-"""PCM for samples of more than 16 bits, by their format; that of floats is not cut off at 1."""
+_DEEP_PCM = {"s64": "pcm_s32le", "flt": "pcm_f32le", "dbl": "pcm_f64le"}
+"""PCM for samples of more than 24 bits, by their format; that of floats is not cut off at 1."""
 _RATES = {
     "libopus": (48_000,),
     "ac3": (48_000, 44_100, 32_000),
@@ -90,11 +86,16 @@ def fallback_encoders(
     encoders = list(container.audio_fallback)
     context = source.codec_context
     codec = context.codec.canonical_name
-    if is_lossless(codec) and _PCM in encoders:
-        encoders.remove(_PCM)
-        deep = _DEEP_PCM.get(context.format.packed.name, (_PCM,))
+    plain = next(filter(is_lossless, encoders), None)
+    if is_lossless(codec) and plain is not None:
+        encoders.remove(plain)
+        if plain == _PCM and context.format.bits > 16:
+            plain = "pcm_s24le"
+        has_32_bits = codec == "flac" and _flac_bits(context.extradata) > 24
+        deep = "pcm_s32le" if has_32_bits else _DEEP_PCM.get(context.format.packed.name, plain)
         held = container.copies
-        encoders[:0] = [encoder for encoder in deep if held is None or encoder in held]
+        lossless = dict.fromkeys((deep, plain))
+        encoders[:0] = [each for each in lossless if held is None or each in held]
     if keeps_codec:
         with contextlib.suppress(UnknownCodecError):
             encoders.insert(0, Codec(codec, "w").name)

@@ -178,11 +178,14 @@ def test_a_part_is_in_step(tmp_path: Path, extension: str, codec: str) -> None:
         ("wavpack", ".mov", "pcm_f32le"),
         ("pcm_f64le", ".mov", "pcm_f64le"),
         ("pcm_f32le", ".avi", "pcm_s24le"),
+        ("pcm_f32be", ".mkv", "pcm_f32le"),
+        ("pcm_f64be", ".mkv", "pcm_f64le"),
     ],
 )
 def test_floats_keep_their_bits(tmp_path: Path, codec: str, extension: str, result: str) -> None:
     """AVI has no floats here, and cuts them off."""
-    source, target = tmp_path / "in.mkv", tmp_path / f"out{extension}"
+    source = tmp_path / f"in{'.mov' if codec.endswith('be') else '.mkv'}"
+    target = tmp_path / f"out{extension}"
     tone = "aevalsrc=1.5*sin(2764*t)|0.3*sin(1000*t):s=48000:d=1"
     video = write_movie(tmp_path / "video.mkv", film(1))
     ffmpeg("-i", video, "-f", "lavfi", "-i", tone, "-c:v", "copy", "-c:a", codec, source)
@@ -192,6 +195,40 @@ def test_floats_keep_their_bits(tmp_path: Path, codec: str, extension: str, resu
     if result == "pcm_s24le":
         wanted, got = wanted.clip(-1, 1), got / 2**31
     assert np.abs(got - wanted[: len(got)]).max() <= (2**-23 if result == "pcm_s24le" else 0)
+
+
+DEEP = {
+    "flac": ("-sample_fmt", "s32", "-bits_per_raw_sample", "32", "-strict", "-2"),
+    "s302m": ("-sample_fmt", "s32", "-strict", "-2"),
+    "tta": ("-sample_fmt", "s16"),
+}
+
+
+@pytest.mark.parametrize(
+    ("codec", "origin", "extension", "result"),
+    [
+        ("s302m", ".ts", ".avi", "pcm_s24le"),
+        ("s302m", ".ts", ".mov", "pcm_s24le"),
+        ("pcm_s64le", ".nut", ".mkv", "pcm_s32le"),
+        ("flac", ".mkv", ".mov", "pcm_s32le"),
+        ("tta", ".mkv", ".mov", "pcm_s16le"),
+        ("s302m", ".ts", ".mkv", "flac"),
+    ],
+)
+def test_integers_keep_their_bits(
+    tmp_path: Path, codec: str, origin: str, extension: str, result: str
+) -> None:
+    source, target = tmp_path / f"in{origin}", tmp_path / f"out{extension}"
+    plain = chirp(tmp_path / "plain.mkv", video=film(1))
+    quieter = ("-af", "aformat=flt,volume=0.3", "-ac", "2", "-c:a", codec, *DEEP.get(codec, ()))
+    ffmpeg("-i", plain, "-c:v", "libx264", *quieter, source)
+    muxer, _ = rerender(source, target)
+    assert [report.codec for report in muxer.audio] == [result]
+    for path in (source, target):
+        ffmpeg("-i", path, "-map", "0:a", "-f", "s32le", path.with_suffix(".raw"))
+    wanted, got = (np.fromfile(path.with_suffix(".raw"), "<i4") for path in (source, target))
+    assert len(got)
+    assert np.array_equal(got, wanted)
 
 
 @pytest.mark.parametrize(("rate", "result"), [(7_350, 7_350), (11_025, 11_025), (192_000, 96_000)])
