@@ -139,6 +139,8 @@ class Muxer(Writer):
     def _true_tags(self, source: InputContainer) -> tuple[dict[str, str], dict[str, str]]:
         """Return the tags of the file and of its video; a timecode only where it stays true.
 
+        Other timecodes of sound and subtitles, too, are taken out of ``source``.
+
         Drop-frame numbering, written with a semicolon, exists for multiples of 30 frames only
         (SMPTE ST 12-1); muxers refuse others.
         """
@@ -147,10 +149,11 @@ class Muxer(Writer):
             self._filter.tags(file_tags(source.metadata)),
             self._filter.tags(stream_tags(video.metadata)),
         )
+        others = () if self._filter.strips else (*source.streams.audio, *source.streams.subtitles)
         odd_rate = round(self.info.nominal_rate) % 30 != 0
         wrong = [
             (table, key)
-            for table in kept
+            for table in (*kept, *(stream.metadata for stream in others))
             for key, value in table.items()
             if key.lower() == "timecode" and (self.timeline.is_part or (odd_rate and ";" in value))
         ]

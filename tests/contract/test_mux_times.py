@@ -13,6 +13,7 @@ from av.video.stream import VideoStream
 from bgsoft.errors import UnsupportedFormatError
 from bgsoft.frame import FrameFormat
 from tests.movies import CHAPTERS, assert_in_step, chirp, film, rerender, shown_pts
+from tests.outside import described_by_ffmpeg, ffmpeg
 from tests.rendering import encode_frames, read_back, video_info
 from tests.synthetic import SoundSpec, write_movie
 
@@ -126,3 +127,13 @@ def test_timecode(tmp_path: Path, timecode: str, start: float, kept: bool, place
     with av.open(str(target), mode="r") as container:
         tags = container.streams.video[0].metadata
         assert tags.get("timecode") == (timecode if kept else None)
+
+
+@pytest.mark.parametrize("start", [0.0, 0.4])
+def test_a_part_has_no_timecode_of_sound(tmp_path: Path, start: float) -> None:
+    source, target = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    plain = write_movie(tmp_path / "plain.mkv", film(1), [SoundSpec()])
+    ffmpeg("-i", plain, "-c", "copy", "-metadata:s:a", "timecode=01:02:03:04", source)
+    _, events = rerender(source, target, start=start)
+    assert [event.message for event in events] == (["timecode left out"] if start else [])
+    assert ("01:02:03:04" in described_by_ffmpeg(target)) == (not start)
