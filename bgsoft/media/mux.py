@@ -161,6 +161,17 @@ class Muxer(Writer):
             del table[key]
         if wrong:
             self.report("notice", "timecode left out")
+        of_file, of_video = (
+            {key: value for key, value in table.items() if key.lower() == "timecode"}
+            for table in kept
+        )
+        # FFmpeg's muxer would write the file's as the video's.
+        if self.container.edit_lists and of_video and of_file:
+            if {*of_file.values()} != {*of_video.values()}:
+                text = f"timecode of the file left out: {self.container.name} has the video's only"
+                self.report("notice", text)
+            for key in of_file:
+                del kept[0][key]
         return kept
 
     def add_encoder(self, encoder: str, **settings: Any) -> VideoStream:

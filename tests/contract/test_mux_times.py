@@ -12,7 +12,7 @@ from av.video.stream import VideoStream
 
 from bgsoft.errors import UnsupportedFormatError
 from bgsoft.frame import FrameFormat
-from tests.movies import CHAPTERS, assert_in_step, chirp, film, rerender, shown_pts
+from tests.movies import CHAPTERS, assert_in_step, chirp, film, rerender, shown_pts, told
 from tests.outside import described_by_ffmpeg, ffmpeg
 from tests.rendering import encode_frames, read_back, video_info
 from tests.synthetic import SoundSpec, write_movie
@@ -127,6 +127,19 @@ def test_timecode(tmp_path: Path, timecode: str, start: float, kept: bool, place
     with av.open(str(target), mode="r") as container:
         tags = container.streams.video[0].metadata
         assert tags.get("timecode") == (timecode if kept else None)
+
+
+@pytest.mark.parametrize("other", ["01:02:03:04", "05:06:07:08"])
+def test_the_timecode_of_the_video_comes_before_the_file_s(tmp_path: Path, other: str) -> None:
+    source, target = tmp_path / "in.mkv", tmp_path / "out.mov"
+    plain = write_movie(tmp_path / "plain.mkv", film(1))
+    tags = ("-metadata", f"timecode={other}", "-metadata:s:v", "timecode=01:02:03:04")
+    ffmpeg("-i", plain, "-c", "copy", *tags, source)
+    _, events = rerender(source, target)
+    left_out = "timecode of the file left out: QuickTime has the video's only"
+    assert told(events) == (left_out if other == "05:06:07:08" else "")
+    assert "01:02:03:04" in described_by_ffmpeg(target)
+    assert "05:06:07:08" not in described_by_ffmpeg(target)
 
 
 @pytest.mark.parametrize("start", [0.0, 0.4])
