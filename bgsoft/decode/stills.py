@@ -189,7 +189,9 @@ def _stored(path: Path, facts: StillFacts, data: bytes, notices: list[str]) -> t
             notices.append(UNUSABLE)
     if facts.is_lab:
         try:
-            return lab_to_srgb(data), orientation
+            pixels = lab_to_srgb(data)
+            facts.profile = b""  # of samples that are in sRGB now
+            return pixels, orientation
         except ValueError:
             notices.append("L*a*b* samples that Pillow cannot read: the colours may look wrong")
     # The only flag that preserves depth, alpha and orientation.

@@ -7,7 +7,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageCms
 
 from bgsoft.decode.stills import UNUSABLE, in_srgb, read_still
 from tests.profiles import (
@@ -20,6 +20,7 @@ from tests.profiles import (
 )
 from tests.stills import colourful, encoded, profile, save
 
+LAB = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")).tobytes()
 RAMP = np.tile(np.arange(256, dtype=np.uint8), (8, 1))
 INKS = {0: (100.0, 0.0, 0.0), 8: (55.0, -35.0, -48.0), 4: (48.0, 72.0, -4.0), 2: (88.0, -6.0, 92.0)}
 
@@ -63,17 +64,20 @@ def test_cmyk_is_converted_by_its_profile(tmp_path: Path, ending: str, orientati
     assert (still.profile, still.notices) == (b"", ())
 
 
-def test_lab_is_relative_to_d50(tmp_path: Path) -> None:
+@pytest.mark.parametrize("icc", [None, LAB, adobe_profile()])
+def test_lab_is_relative_to_d50(tmp_path: Path, icc: bytes | None) -> None:
     """The matrix is that from XYZ of D50 to sRGB, adapted by Bradford (brucelindbloom.com)."""
     lab = np.random.default_rng(1).integers((90, -20, -20), (200, 20, 20), (1, 30, 3))
     image = Image.frombytes("LAB", (30, 1), (lab & 255).astype(np.uint8).tobytes())
-    image.save(tmp_path / "a.tif")
+    image.save(tmp_path / "a.tif", icc_profile=icc)
     fy = (lab[..., 0] / 2.55 + 16) / 116
     f = np.stack([fy + lab[..., 1] / 500, fy, fy - lab[..., 2] / 200], -1)
     rows = (3.13386, -1.61687, -0.49061, -0.97877, 1.91614, 0.03345, 0.07195, -0.22899, 1.40524)
     linear = f**3 * (0.96422, 1, 0.82521) @ np.reshape(rows, (3, 3)).T
     wanted = 255 * (1.055 * linear ** (1 / 2.4) - 0.055)
-    assert np.abs(read_still(tmp_path / "a.tif").pixels[..., ::-1] - wanted).max() <= 3
+    still = read_still(tmp_path / "a.tif")
+    assert np.abs(still.pixels[..., ::-1] - wanted).max() <= 3
+    assert (still.profile, still.notices) == (b"", ())
 
 
 @pytest.mark.parametrize("mode", ["RGB", "CMYK"])
