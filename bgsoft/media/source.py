@@ -42,6 +42,8 @@ _OPTIONS = {"protocol_whitelist": "file", "format_whitelist": ",".join(CONTAINER
 _HEAD_BYTES = 512
 _SEEK_MARGIN_SECONDS = 15
 """How far before a part's start reading begins, so that a subtitle on screen there is found."""
+_NEAR_SECONDS = 2
+"""How far a seek in a broadcast may end from its time. Farther ones read from the start."""
 MAX_PIXELS = 80_216_064
 """Largest number of pixels of a picture: 12K (HEVC's level 6.3). A kilobyte can claim far more, and
 gigabytes of memory with that; decoders refuse it before they allocate anything."""
@@ -265,9 +267,16 @@ def rendered_packets(pipe: PipeInput, video_index: int) -> PipePackets:
 def seek_before(file: InputContainer, begin: Fraction | None) -> None:
     """Go to a time early enough to find a subtitle that is on screen at ``begin``."""
     if begin is not None and begin > _SEEK_MARGIN_SECONDS:
+        time = begin - _SEEK_MARGIN_SECONDS
         # A seek that fails leaves the input at its start: slower, but right.
         with contextlib.suppress(av.FFmpegError):
-            file.seek(int((begin - _SEEK_MARGIN_SECONDS) * av.time_base))
+            file.seek(int(time * av.time_base))
+            if file.format.name in ("mpegts", "mpeg"):
+                # If the clock restarts, FFmpeg may find no such time, and go to the end.
+                first = next((p for p in file.demux() if p.dts is not None), None)
+                landed = 0 if first is None else (first.dts or 0) * first.time_base
+                is_near = abs(landed - time) < _NEAR_SECONDS
+                file.seek(int(time * av.time_base) if is_near else file.start_time or 0)
 
 
 def read_packets(

@@ -19,7 +19,7 @@ from bgsoft.media.probe import probe
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import CopiedTrack
 from bgsoft.media.transcode import TranscodedTrack
-from bgsoft.media.writer import COPY_ALL
+from bgsoft.media.writer import COPY_ALL, CopyOptions
 from bgsoft.report import Event
 from tests.carried import set_edits
 from tests.marks import crossed, slow
@@ -300,6 +300,19 @@ def test_joined_broadcasts_stay_in_step(tmp_path: Path) -> None:
     length = float((follows[0] - pts[0]) * info.time_base)
     wanted = [*alone, *(time + length for time in alone)]
     assert both == pytest.approx(wanted, abs=0.0011)  # Matroska's clock is 1 ms
+
+
+def test_a_part_before_a_restart_of_the_clock_has_its_sound(tmp_path: Path) -> None:
+    first, second, joined = (tmp_path / f"{name}.ts" for name in ("first", "second", "joined"))
+    write_movie(first, film(25), [SoundSpec(codec="mp2", seconds=25)])
+    chirp(second, video=film(), codec="mp2")
+    joined.write_bytes(first.read_bytes() + second.read_bytes())
+    single, target = tmp_path / "single.mkv", tmp_path / "out.mkv"
+    muxer, _ = rerender(first, single, start=23, duration=1)
+    part = CopyOptions(start_seconds=23, duration_seconds=1)
+    encode_frames(target, probe(joined), sorted(muxer.video_pts), copied=part)
+    assert payloads(target, "audio")
+    assert payloads(target, "audio") == payloads(single, "audio")
 
 
 def _aac_of_two_rates(folder: Path, rates: tuple[int, int]) -> Path:
