@@ -342,10 +342,10 @@ class PictureStages:
         with self.metrics.submitted["face"]:
             return work(*args)
 
-    def _forget(self) -> None:
+    def _forget(self, *, goes_on: bool = False) -> None:
         """Forget earlier frames after segmentation, except in faces and backgrounds."""
         self.matte.reset()
-        if self.regions is not None:
+        if self.regions is not None and not goes_on:
             self.regions.reset()
         if self.detector is not None:
             self.detector.reset()
@@ -360,7 +360,7 @@ class PictureStages:
             self._open = None
             self.schedule.reset()
             self.segmenter.reset()
-            self._forget()
+            self._forget(goes_on=goes_on)
             if self.faces is not None:
                 (self.faces.refresh if goes_on else self.faces.reset)()
             self.compositor.refresh()

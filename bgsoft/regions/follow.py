@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import cv2
@@ -105,6 +106,8 @@ class Follower:
         self._last: Picture | None = None
         self._is_cut = False
         """The next frame begins a new scene."""
+        self._begun_again = set[str]()
+        """Names of regions that were reported to begin again."""
         self._corners: dict[int, dict[PlacedRegion, Corners]] = {}
         """Corners by pts of the frames of the last call."""
 
@@ -139,6 +142,26 @@ class Follower:
         self._is_cut = True
         self._last = None
 
+    def follow(self, earlier: Follower, *, is_alike: bool) -> None:
+        """Follow regions on from where an earlier follower left them, by what was drawn.
+
+        Args:
+            earlier: The follower, which is not used any more.
+            is_alike: Its frames show the same view in the same size. Otherwise regions begin where
+                they were drawn, and a warning says so, once for each.
+        """
+        states = {_unnamed(placed): state for placed, state in earlier._states.copy().items()}
+        followed = [placed for placed in self._regions if _unnamed(placed) in states]
+        self._begun_again = earlier._begun_again
+        if is_alike:
+            self._states = {placed: states[_unnamed(placed)] for placed in followed}
+            self._last, self._is_cut = earlier._last, earlier._is_cut
+            return
+        for name in (placed.region.name for placed in followed):
+            if name not in self._begun_again:
+                self._begun_again.add(name)
+                self._warn(f"{name} was lost; it begins again where it was drawn")
+
     def _corners_in(self, placed: PlacedRegion, frame: Frame, picture: Picture) -> Corners:
         drawn = placed.corners(frame.pts)
         state = self._states.get(placed)
@@ -166,6 +189,8 @@ class Follower:
 
     def _track(self, state: _Followed, picture: Picture) -> Transform | None:
         """Return the transform from the region's first frame to this one; None if it is lost."""
+        if not len(state.points):
+            return None
         expected = cv2.transform(state.points, state.moved).astype(np.float32)
         found = _flow(state.start, picture, state.points, expected)
         moved = _similarity(state.points, found)
@@ -176,7 +201,9 @@ class Follower:
 
     def _lose(self, placed: PlacedRegion, state: _Followed, when: str) -> None:
         state.is_lost = True
-        text = f"{placed.region.name} was lost {when}; from then on it stays in place"
+        self._warn(f"{placed.region.name} was lost {when}; from then on it stays in place")
+
+    def _warn(self, text: str) -> None:
         self._on_event(Event(kind="warning", stage="composite", message=text))
 
 
@@ -209,6 +236,11 @@ class RecordedFollower:
         """Do nothing: cuts are known."""
 
 
+def _unnamed(placed: PlacedRegion) -> Region:
+    """Return a region without its name, which may change with its place in the file."""
+    return replace(placed.region, name="")
+
+
 def _turned(drawn: Corners, moved: Transform, factor: int) -> Corners:
     """Return moved corners, frame pixels; ``factor``: frame pixels per analysis sample."""
     turned: Corners = drawn @ moved[:, :2].T + factor * moved[:, 2]
@@ -229,8 +261,6 @@ def _flow(
     before: Picture, after: Picture, points: NDArray[np.float32], expected: NDArray[np.float32]
 ) -> NDArray[np.float32]:
     """Track points into another picture; points that fail the check backwards are NaN."""
-    if not len(points):
-        return expected
     options: dict[str, Any] = {"winSize": _WINDOW, "maxLevel": _LEVELS}
     options["flags"] = cv2.OPTFLOW_USE_INITIAL_FLOW
     found, ok, _ = cv2.calcOpticalFlowPyrLK(before, after, points, expected.copy(), **options)

@@ -61,7 +61,7 @@ class RegionStep:
         on_event: Callable[[Event], None],
         followed: FollowedRegions | None = None,
     ) -> None:
-        self._placement, self._pool, self._on_event = placement, pool, on_event
+        self._placement, self._pool = placement, pool
         self._factor = analysis_factor(info.format.width, info.format.height)
         self._inverts = config.effect.invert
         placed = place_regions(regions, config, info)
@@ -113,24 +113,10 @@ class RegionStep:
                 self.record.add(frame, places)
 
     def follow(self, earlier: RegionStep, *, is_alike: bool) -> None:
-        """Follow regions on from where an earlier step left them, if they are the same regions.
-
-        Args:
-            earlier: The step, which is not used any more.
-            is_alike: Its frames show the same view in the same size. Otherwise regions begin where
-                they were drawn, and a warning says so.
-        """
-        places, others = (each._edited + each._hidden for each in (self, earlier))
-        follower = earlier._follower
-        if [each.region for each in places] != [each.region for each in others]:
-            return
-        if is_alike:
-            self._edited, self._hidden = earlier._edited, earlier._hidden
-            self._follower = follower
-        elif isinstance(follower, Follower):
-            for place in (each for each in others if follower.moved(each) is not None):
-                text = f"{place.region.name} was lost; it begins again where it was drawn"
-                self._on_event(Event(kind="warning", stage="composite", message=text))
+        """Follow regions on from where an earlier step left them; see :meth:`Follower.follow`."""
+        now, before = self._follower, earlier._follower
+        if isinstance(now, Follower) and isinstance(before, Follower):
+            now.follow(before, is_alike=is_alike)
 
     def reset(self) -> None:
         """Begin a new scene."""

@@ -184,8 +184,13 @@ def test_pixels_of_regions_are_those_of_the_first_pictures(
     ]
 
 
-@pytest.mark.parametrize("change", ["settings", "hang"])
-def test_a_followed_region_goes_on_in_other_stages(tmp_path: Path, change: str) -> None:
+@pytest.mark.parametrize("change", ["settings", "regions", "failure", "hang"])
+def test_a_followed_region_goes_on_in_other_stages(
+    tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise InferenceError("out of memory")
+
     file = tmp_path / "r.toml"
     region = 'action = "hide"\nbox = "40,60,40,40"\nfollow = true'
     file.write_text(f"[[region]]\n{region}\n")
@@ -205,13 +210,22 @@ def test_a_followed_region_goes_on_in_other_stages(tmp_path: Path, change: str) 
         gray[60:100, 40 + 4 * number : 80 + 4 * number] = np.kron(detail, np.ones((4, 4), np.uint8))
         if number == 6 and change == "settings":
             switch.apply(replace(config, effect=replace(config.effect, strength=3.0)))
-        elif number == 6:
+        elif number == 6 and change == "regions":
+            added = 'action = "hide"\nbox = "200,140,20,20"'
+            file.write_text(f"[[region]]\n{added}\n[[region]]\n{region}\n")
+            switch.apply(picture_config("soft", flags))
+        elif number in (6, 9) and change == "hang":
             switch.restart(builder)
         picture = av.VideoFrame.from_ndarray(gray, format="gray")
+        if number == 6 and change == "failure":
+            stages = switch.stages_for(info)
+            with monkeypatch.context() as patch, pytest.raises(InferenceError):
+                patch.setattr(stages._stages.segmenter, "masks", fail)
+                stages.process(picture, 3600 * number - 1)
         frame = switch.stages_for(info).process(picture, 3600 * number)
         left.append(int(np.nonzero(frame.luma == 16)[1].min()))
     switch.close()
-    kept = 12 if change == "settings" else 6
+    kept = 6 if change == "hang" else 12
     assert np.abs(np.subtract(left, range(40, 88, 4))[:kept]).max() <= 2
     lost = "region 1 of r.toml was lost; it begins again where it was drawn"
     assert [each.message for each in events] == ([] if kept == 12 else [lost])

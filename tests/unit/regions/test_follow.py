@@ -106,3 +106,14 @@ def test_what_is_lost_rests_and_is_reported_once(cut: bool) -> None:
     (event,) = events
     assert event.message.startswith("region 1 was lost at ")
     assert ("at a cut" in event.message) == cut
+
+
+def test_what_has_no_detail_is_lost_at_once() -> None:
+    events: list[Event] = []
+    following, placed = follower(events)
+    gray = np.full(SIZE[::-1], 128, np.uint8)
+    for index in range(3):
+        frame = show(following, gray, index)
+        np.testing.assert_allclose(following.corners(placed, frame), placed.corners(index))
+    (event,) = events
+    assert event.message == "region 1 was lost at 0.04 s; from then on it stays in place"
