@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -161,6 +162,8 @@ def live(own: LiveFlags, settings: dict[str, Any]) -> int:
     with StopSignals() as stop:
         failures = run_live(cameras, options, cancel=stop.cancel, report=report, on_stats=on_stats)
     for failure in failures:
+        if own.verbose:
+            traceback.print_exception(failure)
         if own.quiet or not failure.is_reported:
             console.error(one_line(failure))
     return exit_code(failures[0]) if failures else 0

@@ -86,6 +86,12 @@ def test_a_file_that_is_not_there_is_no_file(run: Run) -> None:
     )
 
 
+def test_verbose_adds_the_traceback(run: Run, tmp_path: Path) -> None:
+    outcome = run("live", "/dev/video987", "--to", tmp_path / "out.ts", "--preset", "fast", "-v")
+    assert "Traceback (most recent call last)" in outcome.err
+    assert "OpenError: cannot open /dev/video987: it does not exist" in outcome.err
+
+
 def test_a_source_that_is_not_there_is_said_once(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "out.ts"
     outcome = run("live", "/dev/video987", "--to", out, "--preset", "fast")
