@@ -25,9 +25,9 @@ _CAUGHT_UP_SECONDS = 0.04
 _FAR_BEHIND_SECONDS = 0.5
 """Delay beyond which all pictures up to the next key frame are skipped."""
 _LAG_WINDOW_SECONDS = 10.0
-_IDLE_SECONDS, _WAITING_SHARE = 0.5, 0.5
-"""A reader that spent more than this share of about this time waiting for data is not late. A
-decoder that is too slow waits for almost nothing."""
+_WAIT_SECONDS, _WAIT_SHARE = 0.01, 0.5
+"""A wait for a packet that is longer than this, and than this share of the time since the last
+frame, shows that none was there. Shorter ones may be waits for the interpreter."""
 _JUMP_SECONDS = 2.0
 """Step of a source's clock against ours that counts as a reset."""
 _MAX_DRIFT_SECONDS = 0.25
@@ -121,16 +121,14 @@ class Deadline:
 class LagMeter:
     """Measures a reader's delay behind its source, against the least recent delay.
 
-    A reader that mostly waits for data is not late: then a larger delay is the source's.
+    A reader that has waited for data is not late: then a larger delay is the source's.
     """
 
     def __init__(self) -> None:
         self._least: deque[tuple[float, float]] = deque()
         """(time, offset) pairs; only later ones are smaller."""
-        self._noted: float | None = None
+        self._noted = -math.inf
         """Time of the last frame."""
-        self._idle = 0.0
-        """Share of time spent waiting, a moving average."""
 
     def note(self, now: float, seconds: float, waited: float = 0.0) -> float:
         """Return the delay in seconds of one frame.
@@ -138,15 +136,12 @@ class LagMeter:
         Args:
             now: Our time.
             seconds: The source's time of the frame.
-            waited: Seconds spent waiting for data since the last frame.
+            waited: Seconds of the longest wait for a packet since the last frame.
         """
         offset, least = now - seconds, self._least
-        passed = max(waited, 0.0 if self._noted is None else now - self._noted)
-        if passed > 0:
-            weight = min(1.0, passed / _IDLE_SECONDS)
-            self._idle += weight * (waited / passed - self._idle)
+        has_waited = waited > max(_WAIT_SECONDS, _WAIT_SHARE * (now - self._noted))
         self._noted = now
-        if self._idle > _WAITING_SHARE or (least and abs(offset - least[0][1]) > _JUMP_SECONDS):
+        if has_waited or (least and abs(offset - least[0][1]) > _JUMP_SECONDS):
             least.clear()
         while least and least[-1][1] >= offset:
             least.pop()

@@ -230,7 +230,7 @@ class Feed(Closing):
         self._pipe: PipeInput | None = None
         self._lag, self._deadline = LagMeter(), Deadline()
         self._waited = 0.0
-        """Seconds spent waiting for packets since the last frame."""
+        """Seconds of the longest wait for a packet since the last frame."""
         try:
             with translated(*PYAV_ERRORS, to=self._explain):
                 self._container = self._open()
@@ -241,6 +241,9 @@ class Feed(Closing):
         self._codec = self._stream.codec_context
         # Each frame thread would keep one frame back.
         self._codec.thread_type = "SLICE"
+        self._seen = time.monotonic()
+        """Time of the last frame; before the first, and while frames are skipped, of the last
+        packet."""
 
     def _open(self) -> InputContainer:
         spec, decoding = self._spec, {"max_pixels": str(MAX_PIXELS)}
@@ -338,8 +341,7 @@ class Feed(Closing):
 
     def _packets(self) -> Iterator[Packet[Any]]:
         """Yield packets of the video; read errors are counted, and end it if they continue."""
-        errors, seen = 0, time.monotonic()
-        asked = seen
+        errors, asked = 0, time.monotonic()
         # Of all streams, as other packets may come without end.
         wanted = () if self._spec.kind is SourceKind.NETWORK else (self._stream,)
         # PyAV raises IndexError where a damaged MPEG-TS shows new streams midway.
@@ -348,18 +350,20 @@ class Feed(Closing):
                 try:
                     for packet in self._container.demux(*wanted):
                         errors, now = 0, time.monotonic()
-                        self._waited += now - asked
+                        self._waited = max(self._waited, now - asked)
                         asked = now
                         if self._stop.is_set():
                             return
-                        if packet.stream is not self._stream:
-                            if now - seen > self._spec.patience.read_seconds:
-                                raise OpenError(f"cannot read {self._spec.name}: no video comes")
-                            continue
-                        seen = now
-                        if packet.size or self._spec.kind is SourceKind.FILE:
-                            yield packet
-                            asked = time.monotonic()
+                        if packet.stream is self._stream:
+                            if self._info is None or self._codec.skip_frame != "DEFAULT":
+                                self._seen = now
+                            if packet.size or self._spec.kind is SourceKind.FILE:
+                                yield packet
+                                asked = time.monotonic()
+                        # Its packets may be those of another codec, after a sender's return.
+                        is_network = self._spec.kind is SourceKind.NETWORK
+                        if is_network and now - self._seen > self._spec.patience.read_seconds:
+                            raise OpenError(f"cannot read {self._spec.name}: no video comes")
                     return
                 except av.error.ExitError:
                     raise
@@ -376,6 +380,8 @@ class Feed(Closing):
         except av.FFmpegError:
             self.damaged += 1
             return []
+        if frames:
+            self._seen = time.monotonic()
         if not frames and packet.size and self._codec.skip_frame != "DEFAULT":
             self.skipped += 1
         return frames

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from av.packet import Packet
 from av.video.frame import VideoFrame
 
 from bgsoft.clock import StageClock
@@ -194,3 +195,26 @@ def test_a_network_stream_that_sends_no_more_video_ends(stopped: bool) -> None:
         else:
             with pytest.raises(OpenError, match="no video comes"):
                 next(pictures)
+
+
+def test_a_network_stream_whose_packets_give_no_more_frames_ends() -> None:
+    """Its sender has returned with another codec."""
+    stop = threading.Event()
+    with Feed(SourceSpec(name=str(SAMPLE), kind=SourceKind.FILE), stop, StageClock()) as feed:
+        feed._spec = replace(feed._spec, kind=SourceKind.NETWORK, patience=Patience(read_seconds=0))
+        file = feed._container
+
+        def demux() -> Iterator[Packet[Any]]:
+            yield from itertools.islice(file.demux(feed._stream), 9)
+            for _ in range(9):
+                other = Packet(b"another codec")
+                other.stream = feed._stream
+                yield other
+
+        feed._container = SimpleNamespace(  # type: ignore[assignment]
+            demux=demux, close=file.close, format=file.format, duration=file.duration
+        )
+        pictures = feed.pictures()
+        next(pictures)
+        with pytest.raises(OpenError, match="no video comes"):
+            list(pictures)

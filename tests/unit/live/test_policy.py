@@ -80,9 +80,15 @@ def test_lag_is_what_a_reader_is_behind_its_best() -> None:
     assert lag.note(111.5, 0.0) == 0.0
 
 
-@pytest.mark.parametrize(("waited", "lags"), [(0.03, [0, 0, 0]), (0.001, [0.25, 1.5, 0.5])])
+@pytest.mark.parametrize(
+    ("waited", "lags"),
+    [(0.03, [0, 0, 0]), (0.001, [0.25, 1.5, 0.5]), (0.015, [0.25, 1.5, 0.5])],
+)
 def test_who_waits_for_data_is_not_late(waited: float, lags: list[float]) -> None:
-    """A network may get slower, a source's clock may step back, or run faster than the source."""
+    """A network may get slower, a source's clock may step back, or run faster than the source.
+
+    Waits that are a small part of the time between frames may be those for the interpreter.
+    """
     sources = (
         lambda n: n / 25 - (0.25 if n >= 20 else 0),
         lambda n: n / 25 - (1.5 if n >= 20 else 0),
