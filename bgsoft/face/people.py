@@ -135,7 +135,7 @@ class People:
         self._spans: list[Span] = []
         self._now: dict[int, Span] = {}
         """The last span of each track."""
-        self._detected: list[Face] = []
+        self.detected: list[Face] = []
         """Faces of the last frame with detected ones."""
         self._begin = self._time = math.inf
         """Seconds of the first frame, and of the last one."""
@@ -148,7 +148,7 @@ class People:
         In a flash all tracks of before are still there, or all of these were there before; or each
         face has the place and size of one before.
         """
-        before, now = self._detected, _detected(faces)
+        before, now = self.detected, _detected(faces)
         if not (self.is_cut and now):
             return False
         self.is_cut = False
@@ -159,7 +159,7 @@ class People:
         """Take the faces of the next frame, which is shown at a time in seconds."""
         passed = min(max(_MIN_SECONDS, seconds - self._time), _SOON_SECONDS)
         self._begin, self._time = min(self._begin, seconds), seconds
-        self._detected = _detected(faces) or self._detected
+        self.detected = _detected(faces) or self.detected
         new = []
         for face in filter(attrgetter("detected"), faces):
             span = self._now.get(face.id)
@@ -364,6 +364,8 @@ class FirstFramesPicker(Picker):
 
     def cut(self) -> None:
         self._people.is_cut = True
+        if not self._people.detected:  # there is nobody to compare the next faces with
+            self.reset()
 
     def follow(self, earlier: Picker) -> None:
         if earlier.is_decided:

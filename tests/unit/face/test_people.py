@@ -303,3 +303,14 @@ def test_in_a_stream_a_cut_begins_a_scene_unless_it_is_none() -> None:
     assert run(picker, [MAIN, larger], 60, 1.1) == [{1}] * 60
     picker.cut()
     assert run(picker, [face(300, 300, 90, 5)], 1, 4.0) == [{5}]
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_a_stream_in_another_size_shows_nobody_until_the_next_cut(is_seen: bool) -> None:
+    """A flash is no cut if faces are there before and after it."""
+    before, picker = FirstFramesPicker(1, HD), FirstFramesPicker(1, HD)
+    run(before, [MAIN], 30, 0.0)
+    picker.follow(before)
+    assert not any(run(picker, [GUEST] if is_seen else [], 30, 1.0))
+    picker.cut()
+    assert run(picker, [GUEST], 1, 2.0) == [set() if is_seen else {GUEST.id}]
