@@ -242,8 +242,7 @@ class Feed(Closing):
         # Each frame thread would keep one frame back.
         self._codec.thread_type = "SLICE"
         self._seen = time.monotonic()
-        """Time of the last frame; before the first, and while frames are skipped, of the last
-        packet."""
+        """Time of the last frame; before the first, of the last packet."""
 
     def _open(self) -> InputContainer:
         spec, decoding = self._spec, {"max_pixels": str(MAX_PIXELS)}
@@ -355,14 +354,14 @@ class Feed(Closing):
                         if self._stop.is_set():
                             return
                         if packet.stream is self._stream:
-                            if self._info is None or self._codec.skip_frame != "DEFAULT":
+                            if self._info is None:
                                 self._seen = now
                             if packet.size or self._spec.kind is SourceKind.FILE:
                                 yield packet
                                 asked = time.monotonic()
                         # Its packets may be those of another codec, after a sender's return.
                         is_network = self._spec.kind is SourceKind.NETWORK
-                        if is_network and now - self._seen > self._spec.patience.read_seconds:
+                        if is_network and now - self._seen > self._frame_seconds:
                             raise OpenError(f"cannot read {self._spec.name}: no video comes")
                     return
                 except av.error.ExitError:
@@ -372,6 +371,12 @@ class Feed(Closing):
                     errors += 1
                     if errors >= MAX_READ_ERRORS or isinstance(exc, OSError):
                         raise
+
+    @property
+    def _frame_seconds(self) -> float:
+        """Return the longest time without a frame; key frames may be far apart."""
+        patience, skips = self._spec.patience, self._codec.skip_frame != "DEFAULT"
+        return patience.sign_seconds if skips else patience.read_seconds
 
     def _decode(self, packet: Packet[VideoStream]) -> list[VideoFrame]:
         try:

@@ -197,11 +197,13 @@ def test_a_network_stream_that_sends_no_more_video_ends(stopped: bool) -> None:
                 next(pictures)
 
 
-def test_a_network_stream_whose_packets_give_no_more_frames_ends() -> None:
+@pytest.mark.parametrize("skipped", ["DEFAULT", "NONKEY"])
+def test_a_network_stream_whose_packets_give_no_more_frames_ends(skipped: str) -> None:
     """Its sender has returned with another codec."""
     stop = threading.Event()
     with Feed(SourceSpec(name=str(SAMPLE), kind=SourceKind.FILE), stop, StageClock()) as feed:
-        feed._spec = replace(feed._spec, kind=SourceKind.NETWORK, patience=Patience(read_seconds=0))
+        patience = Patience(open_seconds=0, read_seconds=0)
+        feed._spec = replace(feed._spec, kind=SourceKind.NETWORK, patience=patience)
         file = feed._container
 
         def demux() -> Iterator[Packet[Any]]:
@@ -216,5 +218,6 @@ def test_a_network_stream_whose_packets_give_no_more_frames_ends() -> None:
         )
         pictures = feed.pictures()
         next(pictures)
+        feed._codec.skip_frame = skipped
         with pytest.raises(OpenError, match="no video comes"):
             list(pictures)
