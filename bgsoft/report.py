@@ -178,7 +178,7 @@ class RenderReport:
     that the interpreter and all imports take."""
     pixel_format: str | None = None
     """FFmpeg's name of the output's samples, e.g. ``yuv422p10le``; ``yuv420p`` in both
-    ranges, never ``yuvj420p``. None where it is no video."""
+    ranges, never ``yuvj420p``. None for pictures."""
     settings: dict[str, Any]
     model: ModelReport | None = None
     stages: dict[str, StageReport] = field(default_factory=dict)

@@ -220,7 +220,7 @@ class ClipPlayer:
                 self._write(shown)
 
     def _place(self, stored: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return the size to which pictures of a size are scaled, and the corner of what is shown.
+        """Return the scaled size of pictures of a size, and the corner of the shown part.
 
         The size may change in mid-stream.
         """

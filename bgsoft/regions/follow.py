@@ -143,7 +143,7 @@ class Follower:
         self._last = None
 
     def follow(self, earlier: Follower, *, is_alike: bool) -> None:
-        """Follow regions on from where an earlier follower left them, by what was drawn.
+        """Follow regions on from where an earlier follower left them.
 
         Args:
             earlier: The follower, which is not used any more.
