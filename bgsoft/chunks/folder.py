@@ -91,7 +91,8 @@ class WorkFolder:
         Raises:
             OutputError: The folder cannot be written, is in use, or was not made by bgsoft.
         """
-        plan, self.render = self.path / "plan.json", _fingerprint(config)
+        plan, stamps = self.path / "plan.json", _stamps(config)
+        self.render = _fingerprint(config, stamps)
         with writing(self.path, _WHAT):
             self.path.mkdir(exist_ok=True)
             if not self._is_ours():
@@ -107,15 +108,14 @@ class WorkFolder:
                     if entry.name != "lock":
                         entry.unlink()
                 known = [dataclasses.asdict(chunk) for chunk in chunks]
-                stamps = _stamps(config)
                 _write_sealed(plan, {"render": self.render, "stamps": stamps, "chunks": known})
         return chunks
 
     def check_sources(self, config: RenderConfig) -> None:
         """Raise VerificationError if files that are read have changed since the plan was made."""
-        plan = _read_sealed(self.path / "plan.json")
-        if plan is not None and plan["render"] != _fingerprint(config):
-            pairs = zip(config.inputs, plan["stamps"], _stamps(config), strict=True)
+        plan, stamps = _read_sealed(self.path / "plan.json"), _stamps(config)
+        if plan is not None and plan["render"] != _fingerprint(config, stamps):
+            pairs = zip(config.inputs, plan["stamps"], stamps, strict=True)
             changed = [path for path, before, now in pairs if before != now]
             names = " and ".join(path.name for path in changed) or "a model"
             text = f"{names} changed during the render"
@@ -329,7 +329,7 @@ def _ends(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _fingerprint(config: RenderConfig) -> str:
+def _fingerprint(config: RenderConfig, stamps: list[list[str]]) -> str:
     """Return a hash of the settings and the files that all chunks of one render share."""
     settings = dataclasses.asdict(config)
     for name in _NOT_IN_PICTURES:
@@ -342,6 +342,5 @@ def _fingerprint(config: RenderConfig) -> str:
         models.append(resolve(config.detector.file, (BOXES,)))
     # Sidecars and files of weights may have changed.
     read_so = [(model.sha256, dataclasses.asdict(model.spec)) for model in models]
-    stamps = _stamps(config)
     text = json.dumps([_FORMAT, __version__, settings, stamps, outputs, read_so], default=str)
     return _hash(text)

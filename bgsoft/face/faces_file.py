@@ -43,6 +43,8 @@ _ROW = 13
 """Numbers of a face in memory. With the pts they take 112 bytes, and objects five times as much."""
 _DEFAULTS = (0.0, 1.0, 1.0, 1000.0)
 """Angle, score, seen and age of a face that a user added: it is old, so that it counts at once."""
+_LAST = 1.0, 0.0
+"""Whether such a face is proven, and its doubtful size."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -83,9 +85,7 @@ class SavedTrack:
             share = (pts - self.pts[at - 1]) / (self.pts[at] - self.pts[at - 1])
             pairs = zip(self.row(at - 1)[:5], row[:5], strict=True)
             row = _filled([a + share * (b - a) for a, b in pairs])
-        left, top, right, bottom, angle, score, seen, age, x, y, side, is_proven, doubtful_size = (
-            row
-        )
+        left, top, right, bottom, angle, score, seen, age, x, y, side, is_proven, doubtful = row
         return Face(
             id=self.id,
             score=score,
@@ -95,7 +95,7 @@ class SavedTrack:
             detected=bool(seen or self.hide),
             age_frames=int(age),
             is_proven=bool(is_proven or self.hide),
-            doubtful_size=doubtful_size,
+            doubtful_size=doubtful,
         )
 
 
@@ -113,7 +113,7 @@ def _filled(numbers: Sequence[float]) -> list[float]:
     if len(row) < 11:
         left, top, right, bottom, angle, *_ = row
         row += square_of((left, top, right, bottom), angle)[:3]
-    return [*row, 1.0, 0.0] if len(row) == 11 else [*row, 0.0][:_ROW]
+    return [*row, *_LAST[len(row) - 11 :]]
 
 
 class KnownFaces:

@@ -208,13 +208,12 @@ class FaceStep(Closing):
         shown, is_decided = {*main, *self._never_hidden}, self.picker.is_decided
         seen = self._seen(faces, shown, seconds, self._scene)
         seen.is_decided = is_decided
-        if self._is_first:
+        if self._is_first and self.known is not None:
             # The last sighting is hidden for less than a second, or until one in the next frames.
             # The velocity follows from the sighting before, which may be as much older.
-            ticks = 0 if self.known is None else self.held * self.known.frame_ticks
-            reach = 2 * (math.ceil(1 / frame.time_base) + ticks)
+            reach = 2 * (math.ceil(1 / frame.time_base) + self.held * self.known.frame_ticks)
             seen.before = self._not_rendered(frame, seen, frame.pts - reach, frame.pts)
-            self._is_first = False
+        self._is_first = False
         return FoundFaces(faces, main, covered, seen, self._separator)
 
     def _seen(

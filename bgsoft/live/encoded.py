@@ -23,7 +23,7 @@ from bgsoft.encode.options import with_options
 from bgsoft.errors import ConfigError, EncodeError, OutputError, UnsupportedFormatError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.live.queued import Fitter, QueuedSink
-from bgsoft.media.containers import CONTAINERS, Container
+from bgsoft.media.containers import CONTAINERS, Container, with_extension
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import TAG_OPTIONS, pyav_errors_as
 from bgsoft.outputs import AtomicOutput, writing
@@ -157,9 +157,7 @@ class EncodedSink(QueuedSink):
         self._encoder: CpuEncoder | None = None
         address = network_address(target)
         if address is None:
-            suffix = Path(target).suffix.lower()
-            fits = (each for each in _RECORDINGS if suffix in each.extensions)
-            container = next(fits, None)
+            container = with_extension(Path(target).suffix.lower(), _RECORDINGS)
             if container is None:
                 text = f"cannot record to {target}: its suffix must be .mkv, .mp4, .mov or .ts"
                 raise UnsupportedFormatError(text, stage="encode")

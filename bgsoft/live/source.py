@@ -342,7 +342,8 @@ class Feed(Closing):
         """Yield packets of the video; read errors are counted, and end it if they continue."""
         errors, asked = 0, time.monotonic()
         # Of all streams, as other packets may come without end.
-        wanted = () if self._spec.kind is SourceKind.NETWORK else (self._stream,)
+        is_network = self._spec.kind is SourceKind.NETWORK
+        wanted = () if is_network else (self._stream,)
         # PyAV raises IndexError where a damaged MPEG-TS shows new streams midway.
         with translated(*PYAV_ERRORS, IndexError, to=self._explain):
             while not self._stop.is_set():
@@ -360,7 +361,6 @@ class Feed(Closing):
                                 yield packet
                                 asked = time.monotonic()
                         # Its packets may be those of another codec, after a sender's return.
-                        is_network = self._spec.kind is SourceKind.NETWORK
                         if is_network and now - self._seen > self._frame_seconds:
                             raise OpenError(f"cannot read {self._spec.name}: no video comes")
                     return

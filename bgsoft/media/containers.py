@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import field
 from pathlib import Path
 
@@ -236,6 +237,11 @@ CONTAINERS: tuple[Container, ...] = (
 )
 
 
+def with_extension(suffix: str, containers: Iterable[Container]) -> Container | None:
+    """Return the first of some containers that an extension, such as ``.mkv``, stands for."""
+    return next((each for each in containers if suffix in each.extensions), None)
+
+
 def container_for(path: Path, format: OutputFormat = OutputFormat.AUTO) -> Container:
     """The container of a format, or the one that a file name's extension stands for.
 
@@ -243,10 +249,10 @@ def container_for(path: Path, format: OutputFormat = OutputFormat.AUTO) -> Conta
         UnsupportedFormatError: The extension is missing or stands for none we write.
     """
     suffix = path.suffix.lower() if format is OutputFormat.AUTO else f".{format}"
-    for container in CONTAINERS:
-        is_asked = format is OutputFormat.AUTO or container.still is None
-        if suffix in container.extensions and is_asked:
-            return container
+    is_named = format is OutputFormat.AUTO
+    found = with_extension(suffix, (c for c in CONTAINERS if is_named or c.still is None))
+    if found is not None:
+        return found
     if not suffix and path.is_dir():
         text = f"cannot write output {path}: it is a folder; name a file in it"
         raise UnsupportedFormatError(text, stage="encode", path=path)

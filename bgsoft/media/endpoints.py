@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from bgsoft.errors import ConfigError, OpenError, UnsupportedFormatError
-from bgsoft.media.containers import CONTAINERS, STILL_SUFFIXES, Container, container_for
+from bgsoft.media.containers import (
+    CONTAINERS,
+    STILL_SUFFIXES,
+    Container,
+    container_for,
+    with_extension,
+)
 from bgsoft.media.patterns import is_pattern, picture_number
 from bgsoft.media.writer import COPY_ALL, CopyOptions, Writer
 from bgsoft.outputs import AtomicOutput, OutputFile, check_distinct, remove_leftovers, stamp
@@ -276,9 +282,9 @@ class PipeDestination(Destination):
     @cached_property
     def container(self) -> Container:
         if self._format is OutputFormat.AUTO:
-            suffix = self.path.suffix.lower()
-            streams = (c for c in CONTAINERS if c.streams and suffix in c.extensions)
-            return next(streams, container_for(self.path, OutputFormat.MKV))
+            streams = (each for each in CONTAINERS if each.streams)
+            found = with_extension(self.path.suffix.lower(), streams)
+            return found or container_for(self.path, OutputFormat.MKV)
         container = container_for(self.path, self._format)
         if not container.streams:
             fits = ", ".join(each.extensions[0][1:] for each in CONTAINERS if each.streams)

@@ -31,8 +31,8 @@ class NotListedError(Exception):
 def shows_frame(packet: Packet[Any], info: VideoInfo) -> bool:
     """Return whether a packet of a video shows a frame.
 
-    A packet shows none that an edit list hides, that precedes the first picture whose references
-    are there, or that only later pictures of VP8 need (RFC 6386, 9.1).
+    An edit list may hide it. It may come before the first picture that can be decoded. In VP8, only
+    later pictures may need it (RFC 6386, 9.1).
     """
     if packet.is_discard or (info.codec == "vp8" and not memoryview(packet)[0] & 16):
         return False

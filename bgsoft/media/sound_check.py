@@ -187,7 +187,8 @@ class DescribedSound:
     def check(self, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
         """The packets that are kept."""
         for packet in packets:
-            current, config = self._config.feed(bytes(packet)), adts_config(bytes(packet))
+            data = bytes(packet)
+            current, config = self._config.feed(data), adts_config(data)
             self._first = self._first or current
             self._held.append(packet)
             if current != self._first:

@@ -356,18 +356,23 @@ def test_what_killed_renders_left_of_skipped_outputs_is_removed(tmp_path: Path) 
     assert [name[:3] for name in left] == [".b.", ".b.", ".c.", ".c."]
 
 
-def test_no_output_is_lost_with_a_folder_that_had_none(tmp_path: Path) -> None:
-    run = Run(tmp_path, workers=1)
-    said: list[str] = []
-    run.view.notice = said.append  # type: ignore[method-assign]
+def deleting(run: Run, stem: str) -> Callable[[RenderWhole], RenderReport]:
+    """A render that deletes the batch's folder before it writes the output of one input."""
 
     def render(job: RenderWhole) -> RenderReport:
-        if job.config.input.stem == "a":
+        if job.config.input.stem == stem:
             shutil.rmtree(run.folder)
             run.folder.mkdir()
         return done(job)
 
-    assert run(render).left == 0
+    return render
+
+
+def test_no_output_is_lost_with_a_folder_that_had_none(tmp_path: Path) -> None:
+    run = Run(tmp_path, workers=1)
+    said: list[str] = []
+    run.view.notice = said.append  # type: ignore[method-assign]
+    assert run(deleting(run, "a")).left == 0
     assert said == []
 
 
@@ -375,14 +380,7 @@ def test_a_folder_that_is_deleted_meanwhile_is_known_again(tmp_path: Path) -> No
     run = Run(tmp_path, workers=1)
     said: list[str] = []
     run.view.notice = said.append  # type: ignore[method-assign]
-
-    def render(job: RenderWhole) -> RenderReport:
-        if job.config.input.stem == "c":
-            shutil.rmtree(run.folder)
-            run.folder.mkdir()
-        return done(job)
-
-    summary = run(render)
+    summary = run(deleting(run, "c"))
     assert (summary.rendered, summary.left) == (6, 2)
     assert said == [
         f"{run.folder} was deleted during the batch with 2 outputs; render again with --resume"
