@@ -126,12 +126,16 @@ class FaceJournal:
         if missed:
             self.note("missed", entry, missed_pct=missed)
 
-    def warnings(self) -> list[str]:
-        """See :meth:`bgsoft.face.step.FaceStep.warnings`."""
+    def warnings(self, *, is_hiding: bool) -> list[str]:
+        """Return what a user should know, after the last frame.
+
+        Args:
+            is_hiding: A face was hidden; perhaps one that no counted frame shows.
+        """
         for id, (face, seconds, entry) in self._recent.items():
             if id not in self._proven and seconds < self._seconds:
                 self._note_unproven(face, entry)
-        if self._hides and not self._tracks:
+        if self._hides and not self._tracks and not is_hiding:
             return ["no face was found, so none is hidden"]
         return [
             f"{text.format(self._summary[f'{name}_frames'])}, first at {listed[0]['time_s']:.2f} s;"

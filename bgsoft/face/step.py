@@ -169,8 +169,8 @@ class FaceStep(Closing):
 
     def warnings(self) -> list[str]:
         """Return what a user should know, after the last frame."""
-        noticing = self._journal, self.picker, self.finder
-        return [text for each in noticing for text in each.warnings()]
+        texts = self._journal.warnings(is_hiding=bool(self.record.runs))
+        return [*texts, *self.picker.warnings(), *self.finder.warnings()]
 
     def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[FoundFaces]:
         """Find the faces of the next frames of a scene, which are not composited yet.

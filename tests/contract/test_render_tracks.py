@@ -384,9 +384,10 @@ def test_a_part_hides_what_the_whole_render_hides(tmp_path: Path, first: int, la
     ]
     given = {"faces": write(file, lines), "face": "anonymize", "subjects": 0, "codec": "ffv1"}
     bgsoft.render(source, tmp_path / "whole.mkv", **UNCHANGED, **given)
-    bgsoft.render(
+    report = bgsoft.render(
         source, target, start=first / 25, duration=(last - first) / 25, **UNCHANGED, **given
     )
+    assert not any("no face" in event.message for event in report.events)
     whole = [luma == 16 for luma, *_ in pictures(tmp_path / "whole.mkv")][first:last]
     part = [luma == 16 for luma, *_ in pictures(target)]
     assert all(black.any() for black in whole)

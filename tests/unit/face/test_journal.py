@@ -69,7 +69,7 @@ def test_what_was_never_seen_often_enough_to_be_hidden_is_doubtful(
     video: list[list[Face]], cuts: tuple[int, ...], listed: list[int]
 ) -> None:
     journal = journal_of(video, cuts=cuts)
-    warnings = journal.warnings()
+    warnings = journal.warnings(is_hiding=False)
     doubtful = journal.summary()["doubtful"]
     assert [each["frame"] for each in doubtful] == listed
     if listed:
@@ -83,7 +83,7 @@ def test_what_was_never_seen_often_enough_to_be_hidden_is_doubtful(
 def test_nothing_is_doubtful_where_nothing_is_hidden() -> None:
     """As with a file of faces that was made for hiding."""
     journal = journal_of([[UNSURE]] * 3 + [[]] * 12, hides=False)
-    assert journal.warnings() == []
+    assert journal.warnings(is_hiding=False) == []
     assert journal.summary()["doubtful"] is None
 
 
@@ -97,7 +97,7 @@ def test_doubtful_frames_are_in_order_and_those_of_an_earlier_pass_are_not_liste
     second.take_doubtful(first)
     for faces in video:
         second.add(FRAME, faces)
-    second.warnings()
+    second.warnings(is_hiding=False)
     assert second.summary()["doubtful"] == first["doubtful"]
     assert second.summary()["doubtful_frames"] == 2
 
@@ -108,7 +108,7 @@ def test_a_face_that_vanishes_in_the_middle_is_listed_with_where_it_was() -> Non
     (entry,) = journal.summary()["vanished"]
     assert (entry["pts"], entry["time_s"]) == (400, 0.4)
     assert entry["box"] == pytest.approx(SOMEBODY.box_xyxy, abs=0.06)
-    (notice,) = journal.warnings()
+    (notice,) = journal.warnings(is_hiding=False)
     assert "vanished away from the frame's edges 1 times, first at 0.40 s" in notice
 
 
@@ -130,7 +130,7 @@ def test_a_face_that_is_only_expected_was_not_seen() -> None:
 def test_others_have_not_vanished(video: list[list[Face]], cuts: tuple[int, ...]) -> None:
     journal = journal_of(video, cuts=cuts)
     assert vanished(journal) == []
-    assert journal.warnings() == []
+    assert journal.warnings(is_hiding=False) == []
 
 
 def test_frames_with_what_may_be_a_face_are_listed() -> None:
@@ -141,7 +141,7 @@ def test_frames_with_what_may_be_a_face_are_listed() -> None:
         (1, [[150.0, 150.0, 250.0, 250.0]]),
         (3, [[150.0, 150.0, 250.0, 250.0]]),
     ]
-    (notice,) = journal.warnings()
+    (notice,) = journal.warnings(is_hiding=False)
     assert notice.startswith("2 frames may show a face that is not hidden, first at 0.10 s")
 
 
@@ -151,11 +151,14 @@ def test_changes_of_the_main_person_are_listed() -> None:
     assert journal.summary()["main_changes"] == [
         {"frame": 2, "pts": 200, "time_s": 0.2, "ids": [7]}
     ]
-    assert journal.warnings()[0].startswith("the main people changed 1 times, first at 0.20 s")
+    (notice,) = journal.warnings(is_hiding=False)
+    assert notice.startswith("the main people changed 1 times, first at 0.20 s")
 
 
 def test_a_video_without_a_face_is_reported() -> None:
-    assert journal_of([[]] * 3).warnings() == ["no face was found, so none is hidden"]
+    journal = journal_of([[]] * 3)
+    assert journal.warnings(is_hiding=False) == ["no face was found, so none is hidden"]
+    assert journal.warnings(is_hiding=True) == []
 
 
 def test_where_nothing_is_hidden_there_is_nothing_to_report() -> None:
@@ -163,15 +166,15 @@ def test_where_nothing_is_hidden_there_is_nothing_to_report() -> None:
     journal = journal_of([[SOMEBODY]] * 5 + [[]] * 12, doubts, hides=False)
     summary: dict[str, Any] = journal.summary()
     assert (summary["vanished"], summary["doubtful"]) == (None, None)
-    assert journal.warnings() == []
-    assert journal_of([[]], hides=False).warnings() == []
+    assert journal.warnings(is_hiding=False) == []
+    assert journal_of([[]], hides=False).warnings(is_hiding=False) == []
 
 
 def test_lists_end_and_counts_do_not() -> None:
     doubts = [seen((200, 200), score=0.6)] * (MAX_LISTED + 5)
     journal = journal_of([[SOMEBODY]] * len(doubts), doubts)
     assert len(journal.summary()["doubtful"]) == MAX_LISTED
-    assert journal.warnings()[0].startswith(f"{MAX_LISTED + 5} frames")
+    assert journal.warnings(is_hiding=False)[0].startswith(f"{MAX_LISTED + 5} frames")
 
 
 def test_the_parts_of_a_video_are_reported_as_one() -> None:
