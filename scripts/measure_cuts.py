@@ -13,6 +13,7 @@ Joins have cuts that are known to the frame. *Recall*: found at exactly that fra
 * Parts of two clips, all ordered pairs, each at three places.
 * A clip and its own later frames (*jump*: of no use to faces where nobody has moved).
 * A clip and itself, mirrored or in other light, at a third of the frame rate and with grain.
+* The same with black frames between, which belong to the first.
 * Photographs that are slowly panned and zoomed.
 * People cut out of photographs who sway before one room. Nothing but the person changes.
 
@@ -143,6 +144,7 @@ def joins(clips: dict[str, Clip]) -> Iterator[Case]:
         yield join("join: other light", name, first, [lit(f, 0.8, 10) for f in second])
         yield join("join: with grain of 4", name, grainy(first, 4), grainy(second, 4))
         yield join("join: in the dark", name, dark(first), dark(second))
+        yield join("join: 3 black frames between", name, [*first, *black(first, 3)], second)
         thin = other.frames[::3][:JOINED]
         yield join("join: every 3rd frame", name, one.frames[::3][-JOINED:], thin)
         yield join("join: 4 frames after the first", name, first[:4], second)
@@ -151,6 +153,11 @@ def joins(clips: dict[str, Clip]) -> Iterator[Case]:
         first = part(one.frames, 0.0)
         yield join("join: mirrored", name, first, [f[:, ::-1] for f in first])
         yield join("join: jump", name, first, part(one.frames, 0.6))
+
+
+def black(clip: Video, frames: int) -> Video:
+    """So many black frames."""
+    return [np.zeros_like(clip[0])] * frames
 
 
 def part(clip: Video, place: float) -> Video:
@@ -251,6 +258,7 @@ def faded(name: str, clip: Video) -> Iterator[Case]:
     half = len(clip) // 2
     away = np.clip(np.abs(half - np.arange(len(clip))) / 12, 0, 1)
     yield Case("fade to black and back", name, [lit(f, g) for f, g in zip(clip, away, strict=True)])
+    yield Case("3 black frames", name, [*clip[:half], *black(clip, 3), *clip[half:]])
     yield Case("banner appears", name, [*clip[:half], *map(with_banner, clip[half:])])
     weights = np.clip((np.arange(half) - 10) / 16, 0, 1)
     pairs = zip(clip[:half], clip[half:], weights, strict=False)

@@ -34,6 +34,10 @@ _UNKNOWN_CHANGE = 0.015
 """Assumed change before the first frame. Without it, one clip in ten that begins with motion begins
 with a false alarm, with it one in 200. It costs 0.08 of the cuts in the first four frames."""
 
+_MIN_CONTRAST = 0.03
+"""Mean contrast of a picture's cells below which it is flat, as black or white ones are: two such
+pictures hardly differ by :data:`_MIN_CHANGE`."""
+
 _BLACK = 0.1
 """Added to luma, so that noise in the dark does not count as contrast: with grain and a third of
 the light, as many cuts are found."""
@@ -60,11 +64,12 @@ class SceneCutDetector:
 
     It measures where local contrast changes by more than motion of about a cell explains, relative
     to the changes in earlier frames. If that suggests a cut, the frame is compared again with the
-    one before, moved like the camera and with its tones.
+    one before, moved like the camera and with its tones. After a black or white picture, frames are
+    compared with the last one before it, too.
     """
 
     def __init__(self) -> None:
-        self._last: tuple[Thumb, _Contrasts] | None = None
+        self._earlier: deque[tuple[Thumb, _Contrasts]] = deque(maxlen=REACH)
         self._changes = deque([_UNKNOWN_CHANGE], maxlen=REACH - 1)
 
     def update(self, thumb: Thumb) -> bool:
@@ -73,14 +78,30 @@ class SceneCutDetector:
         It is decided by this frame and the :data:`REACH` frames before; ``thumb`` is each frame's
         luma, THUMB_SHAPE float32 in [0, 1].
         """
-        last, contrasts = self._last, _Contrasts(thumb)
-        self._last = thumb.copy(), contrasts
-        if last is None:
+        contrasts, earlier = _Contrasts(thumb), [*self._earlier]
+        self._earlier.append((thumb.copy(), contrasts))
+        if not earlier:
             return False
-        change = contrasts.change(last[1])
+        last, last_contrasts = earlier[-1]
+        change = contrasts.change(last_contrasts)
         stands_out = change >= _MIN_CHANGE and change >= _MIN_RATIO * max(self._changes)
         self._changes.append(change)
-        return stands_out and _unexplained_change(last[0], thumb) >= _MIN_CHANGE
+        if stands_out and _differ(last, thumb):
+            return True
+        before = _before_flat(earlier)
+        if before is None or contrasts.are_flat or not _differ(before, thumb):
+            return False
+        return last_contrasts.are_flat or not _differ(before, last)
+
+
+def _before_flat(earlier: Sequence[tuple[Thumb, _Contrasts]]) -> Thumb | None:
+    """Return the last of some pictures before the flat ones among them; None: there is none."""
+    is_after = False
+    for thumb, contrasts in reversed(earlier):
+        if is_after and not contrasts.are_flat:
+            return thumb
+        is_after = is_after or contrasts.are_flat
+    return None
 
 
 class _Contrasts:
@@ -93,6 +114,7 @@ class _Contrasts:
         tones = np.log(thumb + np.float32(_BLACK))
         side = (_SURROUND, _SURROUND)
         self.cells = tones - cv2.blur(tones, side, borderType=cv2.BORDER_REPLICATE)
+        self.are_flat = float(np.abs(self.cells).mean()) < _MIN_CONTRAST
         # Extremes of each cell and the eight around it: values that small motion may move there.
         self.least = cv2.erode(self.cells, _NEAR)
         self.greatest = cv2.dilate(self.cells, _NEAR)
@@ -105,14 +127,14 @@ class _Contrasts:
         return float(np.add.reduce(far, None) / far.size)
 
 
-def _unexplained_change(last: Thumb, thumb: Thumb) -> float:
-    """Return the change from the last picture, moved and with this one's tones.
+def _differ(last: Thumb, thumb: Thumb) -> bool:
+    """Return whether a picture differs from an earlier one, moved and with this one's tones.
 
     Without it there are 8.2 instead of 1.7 false alarms in hard material: flashes, whip pans.
     """
     last, thumb = _overlap(last, thumb)
     toned = np.interp(last, _tones(last), _tones(thumb)).astype(np.float32)
-    return _Contrasts(thumb).change(_Contrasts(toned))
+    return _Contrasts(thumb).change(_Contrasts(toned)) >= _MIN_CHANGE
 
 
 def _tones(thumb: Thumb) -> NDArray[np.float64]:

@@ -139,6 +139,35 @@ def test_a_slow_dissolve_is_no_cut() -> None:
     assert not cuts(lambda i: a + (b - a) * np.float32(min(1.0, i / 30)))
 
 
+@pytest.mark.parametrize("light", [0.0, 1.0])
+@pytest.mark.parametrize("between", [1, 3, 7])
+def test_another_picture_after_black_or_white_frames_is_a_cut(between: int, light: float) -> None:
+    def picture(index: int) -> Picture:
+        flat = 25 <= index < 25 + between
+        shown = with_person(room(), 1 if index < 25 else 51)
+        return np.full_like(shown, light) if flat else shown
+
+    assert cuts(picture)[-1] == 25 + between
+
+
+def test_another_picture_that_fades_in_from_black_is_a_cut() -> None:
+    def picture(index: int) -> Picture:
+        fade = np.interp(index, [20, 29, 31, 40], [1, 0, 0, 1])
+        return np.float32(fade) * with_person(room(), 1 if index < 30 else 51)
+
+    (at,) = cuts(picture)
+    assert 30 < at < 40
+
+
+@pytest.mark.parametrize("between", [1, 7])
+def test_the_same_picture_after_white_frames_is_no_cut(between: int) -> None:
+    def picture(index: int) -> Picture:
+        shown = with_person(room(), 1, raised=0.01 * index)
+        return np.ones_like(shown) if 25 <= index < 25 + between else shown
+
+    assert cuts(picture) == []
+
+
 def test_decisions_depend_on_so_many_frames_and_no_more() -> None:
     # The second cut comes so soon after the first that it does not stand out from it.
     first, second = 21, 21 + REACH - 1
