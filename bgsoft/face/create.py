@@ -13,7 +13,14 @@ from bgsoft.face.faces_file import KnownFaces, KnownFinder, read_faces_file
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.guard import MatteEditor
 from bgsoft.face.networks import FaceNetworks
-from bgsoft.face.people import ChosenPicker, FirstFramesPicker, Picker, ShotPicker, choose_main
+from bgsoft.face.people import (
+    AgreedPicker,
+    ChosenPicker,
+    FirstFramesPicker,
+    Picker,
+    ShotPicker,
+    choose_main,
+)
 from bgsoft.face.step import FaceStep
 from bgsoft.face.subjects import SubjectPicker
 from bgsoft.frame import FrameFormat
@@ -131,6 +138,13 @@ def make_picker(config: FaceConfig, info: VideoInfo, known: KnownFaces | None) -
         return ChosenPicker(config.main, named, info)
     if config.mode is FaceMode.MAIN:
         return SubjectPicker(config.subjects, info.format)
-    if known is not None and known.cuts is not None:
-        return ShotPicker(choose_main(known.items(), known.cuts, config.subjects, info.format))
-    return FirstFramesPicker(config.subjects, info.format)
+    count, format = config.subjects, info.format
+    if known is None or known.cuts is None:
+        return AgreedPicker(
+            [FirstFramesPicker(count, format, splits=splits) for splits in (False, True)]
+        )
+    shots = (
+        choose_main(known.items(), known.cuts, count, format, splits=splits)
+        for splits in (False, True)
+    )
+    return AgreedPicker([*map(ShotPicker, shots)])

@@ -34,6 +34,8 @@ _WALKED = 0.25
 """Face widths that somebody who walks moves in the time of the last places."""
 _BRIEF_SECONDS = 0.5
 """A face that was seen for less time, perhaps a hand, is nobody who moved elsewhere."""
+_TICK_SECONDS = 1e-6
+"""Times of frames are rounded."""
 _MIN_SECONDS, _SOON_SECONDS = 1e-3, 0.2
 """Time that a frame counts for: the shortest, as of the first in a shot, and the longest. That is
 also the longest time between two sightings of a face in sight."""
@@ -127,10 +129,15 @@ class MainOfShot(NamedTuple):
 
 
 class People:
-    """The people of one shot, frame by frame."""
+    """The people of one shot, frame by frame.
 
-    def __init__(self, format: FrameFormat) -> None:
-        self._format = format
+    Args:
+        format: Format of the frames.
+        splits: Every cut that may be one begins another shot.
+    """
+
+    def __init__(self, format: FrameFormat, *, splits: bool = False) -> None:
+        self._format, self._splits = format, splits
         self._people: list[_Person] = []
         self._spans: list[Span] = []
         self._now: dict[int, Span] = {}
@@ -145,15 +152,14 @@ class People:
     def are_over(self, faces: Sequence[Face]) -> bool:
         """Return whether the next frame's faces begin another shot, by the first ones after a cut.
 
-        In a flash all tracks of before are still there, or all of these were there before; or each
-        face has the place and size of one before.
+        In a flash everybody of before is still there, or all of these were there before: in the
+        same places, and of the same sizes.
         """
         before, now = self.detected, _detected(faces)
         if not (self.is_cut and now):
             return False
         self.is_cut = False
-        old, new = ({face.id for face in some} for some in (before, now))
-        return not (new <= old or old <= new or _have_twins(now, before))
+        return self._splits or not (_have_twins(now, before) or _have_twins(before, now))
 
     def update(self, faces: Sequence[Face], seconds: float) -> None:
         """Take the faces of the next frame, which is shown at a time in seconds."""
@@ -218,6 +224,10 @@ class People:
         best = sorted(places.values(), key=lambda people: -sum(p.standing for p in people))
         return [max(people, key=lambda each: each.standing) for people in best[:count]]
 
+    def of_track(self, id: int) -> list[_Person]:
+        """Return the person whom a track shows; nobody: it was only expected so far."""
+        return [self._now[id].person] if id in self._now else []
+
     def tracks(self, people: Collection[_Person]) -> dict[int, Face]:
         """Return the last faces of the tracks that show some of the people, by id."""
         return {id: span.person.face for id, span in self._now.items() if span.person in people}
@@ -258,8 +268,16 @@ class Picker:
     main: Collection[int] = ()
     """Ids of the main faces so far."""
 
-    def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
-        """Take the faces of the next frame, and return the main ones by id, as last seen."""
+    def update(
+        self, faces: Sequence[Face], seconds: float, until: float = -math.inf
+    ) -> dict[int, Face]:
+        """Return the main faces of the next frame by id, as last seen.
+
+        Args:
+            faces: All faces of the frame.
+            seconds: Its time.
+            until: Time of the frame after it; -inf: unknown.
+        """
         return {}
 
     def reset(self) -> None:
@@ -296,28 +314,37 @@ class ChosenPicker(Picker):
         self._info, self.is_named = info, True
         self._unseen = {each for each in named if isinstance(each, int)}
         """Ids that were named and have not been seen."""
-        self._named = self._ids = frozenset({*ids, *self._unseen})
+        self._named = frozenset({*ids, *self._unseen})
         self._open = [each for each in named if isinstance(each, MainPlace)]
         self._missed: list[MainPlace] = []
         """Places where nobody was before a scene ended."""
-        self._seconds = -math.inf
-        self._faces: dict[int, Face] = {}
+        self._until = -math.inf
+        """End of the last frame."""
+        self.reset()
 
-    def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
-        self._seconds = seconds
-        for place in self._open.copy():
+    def update(
+        self, faces: Sequence[Face], seconds: float, until: float = -math.inf
+    ) -> dict[int, Face]:
+        # A place at the frame's own time counts; rounded, it may be a little later.
+        self._until = max(seconds + _TICK_SECONDS, until)
+        self._people.update(faces, seconds)
+        for place in [*filter(self._is_due, self._open)]:
             distances = [(self._distance(place, face), face.id) for face in faces]
-            if self._is_due(place) and distances and min(distances)[0] <= 1:
-                self._ids |= {min(distances)[1]}
+            if distances and min(distances)[0] <= 1:
+                id = min(distances)[1]
+                self._ids.add(id)
+                self._chosen += self._people.of_track(id)
                 self._open.remove(place)
+        self._people.forget(self._chosen)
+        followed = self._people.tracks(self._chosen).keys() | self._ids
         self._unseen -= {face.id for face in faces}
-        self._faces |= {face.id: face for face in faces if face.id in self._ids}
-        self.main = self._faces.keys()
+        self._faces |= {face.id: face for face in faces if face.id in followed}
+        self.main = self._faces.keys() & self._ids
         return dict(self._faces)
 
     def _is_due(self, place: MainPlace) -> bool:
-        """Return whether the last frame's time is that of a place, or later."""
-        return self._seconds >= float(self._info.start_seconds + place.seconds) - 1e-6
+        """Return whether a place has a time before the end of the last frame."""
+        return float(self._info.start_seconds + place.seconds) < self._until
 
     def _distance(self, place: MainPlace, face: Face) -> float:
         """Return how far a place is from a face's middle; 1 at the edge of its hidden place."""
@@ -331,31 +358,66 @@ class ChosenPicker(Picker):
         tracks = [f"--main {id}: no frame shows that track" for id in sorted(self._unseen)]
         return places + tracks
 
-    def cut(self) -> None:
+    def reset(self) -> None:
         due = [*filter(self._is_due, self._open)]
         self._missed += due
         self._open = [place for place in self._open if place not in due]
-        self._ids, self._faces = self._named, {}
+        self._ids, self._faces = {*self._named}, dict[int, Face]()
+        self._people, self._chosen = People(self._info.format), list[_Person]()
+
+    def cut(self) -> None:
+        self.reset()
 
     def follow(self, earlier: Picker) -> None:
         if isinstance(earlier, ChosenPicker):
-            self._seconds = earlier._seconds
+            self._until = earlier._until
             self._named = frozenset()  # tracks have other ids
-            self.cut()
+            self.reset()
+
+
+class AgreedPicker(Picker):
+    """Main are those whom all of some pickers pick: in doubt, nobody is."""
+
+    def __init__(self, pickers: Sequence[Picker]) -> None:
+        self._pickers = pickers
+
+    def update(
+        self, faces: Sequence[Face], seconds: float, until: float = -math.inf
+    ) -> dict[int, Face]:
+        picked, *others = [each.update(faces, seconds, until) for each in self._pickers]
+        self.is_decided = all(each.is_decided for each in self._pickers)
+        self.main = frozenset.intersection(*(frozenset(each.main) for each in self._pickers))
+        return {id: face for id, face in picked.items() if all(id in other for other in others)}
 
     def reset(self) -> None:
-        self.cut()
+        for each in self._pickers:
+            each.reset()
+
+    def cut(self) -> None:
+        for each in self._pickers:
+            each.cut()
+
+    def follow(self, earlier: Picker) -> None:
+        if isinstance(earlier, AgreedPicker):
+            for each, before in zip(self._pickers, earlier._pickers, strict=True):
+                each.follow(before)
 
 
 class FirstFramesPicker(Picker):
-    """Main people by the first frames of each scene; nobody else becomes main in it."""
+    """Main people by the first frames of each scene; nobody else becomes main in it.
 
-    def __init__(self, count: int, format: FrameFormat) -> None:
-        self._count, self._format = count, format
+    Args:
+        count: Number of main people.
+        format: Format of the frames.
+        splits: See :class:`People`.
+    """
+
+    def __init__(self, count: int, format: FrameFormat, *, splits: bool = False) -> None:
+        self._count, self._format, self._splits = count, format, splits
         self.reset()
 
     def reset(self) -> None:
-        self._people = People(self._format)
+        self._people = People(self._format, splits=self._splits)
         self._chosen: list[_Person] = []
         self.is_decided = False
         self.main = ()
@@ -371,7 +433,9 @@ class FirstFramesPicker(Picker):
         if earlier.is_decided:
             self.is_decided, self._frames = True, LOOKAHEAD_FRAMES + 1
 
-    def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
+    def update(
+        self, faces: Sequence[Face], seconds: float, until: float = -math.inf
+    ) -> dict[int, Face]:
         if self._people.are_over(faces):
             self.reset()
         self._people.update(faces, seconds)
@@ -391,7 +455,9 @@ class ShotPicker(Picker):
     def __init__(self, shots: Sequence[MainOfShot]) -> None:
         self._shots = shots
 
-    def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
+    def update(
+        self, faces: Sequence[Face], seconds: float, until: float = -math.inf
+    ) -> dict[int, Face]:
         at = bisect_right(self._shots, seconds, key=attrgetter("begin"))
         spans = self._shots[max(0, at - 1)].spans
         self.main = {span.id for span in spans}
@@ -404,6 +470,8 @@ def choose_main(
     cuts: Collection[int],
     count: int,
     format: FrameFormat,
+    *,
+    splits: bool = False,
 ) -> list[MainOfShot]:
     """Return the most prominent people of each shot.
 
@@ -412,8 +480,9 @@ def choose_main(
         cuts: pts of frames that may begin a shot.
         count: Number of main people in a shot.
         format: Format of the frames.
+        splits: See :class:`People`.
     """
-    shots, people = [], People(format)
+    shots, people = [], People(format, splits=splits)
     coming = sorted(cuts, reverse=True)
     for pts, seconds, faces in frames:
         while coming and coming[-1] <= pts:
@@ -421,6 +490,6 @@ def choose_main(
             people.is_cut = True
         if people.are_over(faces):
             shots.append(people.main(count))
-            people = People(format)
+            people = People(format, splits=splits)
         people.update(faces, seconds)
     return [*shots, people.main(count)]

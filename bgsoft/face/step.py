@@ -199,7 +199,10 @@ class FaceStep(Closing):
             wanted = [f for f in faces if f.has_landmarks or not self.data.wants_landmarks]
             self.data.write(frame, wanted)
         before = {*self.picker.main}
-        main = self.picker.update([f for f in faces if f.id not in self._always_hidden], seconds)
+        end = frame.shown_until
+        until = -math.inf if end is None else float(end * frame.time_base)
+        seen_faces = [f for f in faces if f.id not in self._always_hidden]
+        main = self.picker.update(seen_faces, seconds, until)
         after = {*self.picker.main}
         if is_kept and before and before != after:
             self._journal.note("main_changes", entry_of(frame), ids=sorted(after))

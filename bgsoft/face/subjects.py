@@ -54,7 +54,9 @@ class SubjectPicker(Picker):
         self._led_since: float | None = None
         self._time: float | None = None
 
-    def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
+    def update(
+        self, faces: Sequence[Face], seconds: float, until: float = -math.inf
+    ) -> dict[int, Face]:
         elapsed = math.inf if self._time is None else max(0.0, seconds - self._time)
         self._time = seconds
         weight = 1 - math.exp(-elapsed / _STANDING_SECONDS)

@@ -36,6 +36,7 @@ from bgsoft.rendering.picture_options import PictureOptions
 from bgsoft.rendering.request import Request
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import BackendConfig, EffectKind, RenderConfig
+from bgsoft.settings.main import MainPlace, parse_main
 
 WARM_UP_FRAMES = 12
 """Frames processed before the shown one, so that temporal smoothing is as in a render."""
@@ -102,6 +103,13 @@ def write_preview(
     notices = [*info.notices, *info.lost_chroma]
     if len(info.stills) != 1 and needs_search(config, known):
         notices.append(_FRAMES_BEFORE_DECIDE)
+    begin = _begin(at_seconds, info)
+    notices += [
+        f"--main {name.text}: the preview shows who is there in the frames before this one; a"
+        " render shows who is there at its time"
+        for name in map(parse_main, config.face.main)
+        if isinstance(name, MainPlace) and name.seconds < begin
+    ]
     with made_folders([output], notices.append):
         write_whole(output, "preview", data.tobytes())
     if info.format.color.is_hdr:
@@ -169,12 +177,17 @@ def _render_frame(
             finder.close()
 
 
+def _begin(at_seconds: float, info: VideoInfo) -> float:
+    """Return the time from which frames are decoded for the one at a time."""
+    rate = float(info.frame_rate) or 25.0
+    return max(0.0, at_seconds - WARM_UP_FRAMES / rate)
+
+
 def _frames_until(
     at_seconds: float, info: VideoInfo, make_decoder: Callable[..., Decoder], ring: FrameRing
 ) -> Generator[Frame, None, None]:
     """Decode the frame that is shown at a time, after those that warm the stages up."""
-    rate = float(info.frame_rate) or 25.0
-    begin = max(0.0, at_seconds - WARM_UP_FRAMES / rate)
+    begin = _begin(at_seconds, info)
     # A frame at exactly at_seconds still counts; the end of the range is exclusive.
     length = at_seconds - begin + float(info.time_base) / 2
     is_empty, end = True, info.duration_seconds

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import field
 from enum import StrEnum
+from fractions import Fraction
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,7 +33,7 @@ from bgsoft.settings.formats import OutputFormat as OutputFormat
 from bgsoft.settings.hide import HideConfig as HideConfig
 from bgsoft.settings.hide import HideShape as HideShape
 from bgsoft.settings.hide import HideStyle as HideStyle
-from bgsoft.settings.main import parse_main
+from bgsoft.settings.main import MainPlace, parse_main
 from bgsoft.settings.regions import Region as Region
 from bgsoft.settings.regions import RegionAction, parse_region
 from bgsoft.settings.regions import RegionConfig as RegionConfig
@@ -509,6 +510,14 @@ class RenderConfig:
         by_number = self.segment.matte_match is MatteMatch.FRAME
         if self.segment.matte_in is not None and by_number and self.start_seconds:
             raise ConfigError("cannot combine --start and --matte-in: they need --matte-match time")
+        start = Fraction(str(self.start_seconds))
+        for each in map(parse_main, self.face.main):
+            if isinstance(each, MainPlace) and each.seconds < start:
+                place = each.text.partition("@")[0]
+                raise ConfigError(
+                    f"cannot use --main {each.text}: its time is before --start; write"
+                    f" {place}@{self.start_seconds:g} or a later time"
+                )
         if self.overwrite and self.skip_existing:
             raise ConfigError("cannot combine --overwrite and --skip-existing: choose one of them")
         if self.matte_out is not None and self.matte_out.absolute() == self.output.absolute():

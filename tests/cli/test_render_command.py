@@ -154,6 +154,10 @@ def test_background_alone_chooses_the_effect(
         (["--progress", "fancy"], ["--progress", "unknown value"]),
         (["--stregth", "3"], ["no such option", "--stregth", "bgsoft render --help"]),
         (["--overwrite", "--skip-existing"], ["cannot combine --overwrite and --skip-existing"]),
+        (
+            ["--face", "main", "--main", "9%,9%", "--start", "2.5"],
+            ["cannot use --main 9%,9%: its time is before --start; write 9%,9%@2.5 or a later"],
+        ),
         (["--quiet", "--progress", "plain"], ["--quiet", "--progress plain", "cannot combine"]),
         (["extra"], ["cannot use argument 'extra'", "bgsoft batch IN... OUT_DIR"]),
     ],

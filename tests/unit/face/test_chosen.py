@@ -30,6 +30,32 @@ def test_a_time_counts_from_the_start_of_the_video() -> None:
     assert {*picker.update([LEFT], 1.5)} == {1}
 
 
+def test_a_time_means_the_frame_that_is_shown_then() -> None:
+    """After a cut, nobody has come there in time."""
+    picker = ChosenPicker(["300,360@0.5", "900,430@0.5"], [], INFO)
+    assert {*picker.update([LEFT], 1.2, until=3.0)} == {1}
+    picker.cut()
+    assert picker.update([LEFT, RIGHT], 3.0) == {}
+    assert picker.warnings() == ["--main 900,430@0.5: no face was found there"]
+
+
+def test_a_time_at_the_end_of_a_frame_means_the_next_one() -> None:
+    picker = ChosenPicker(["300,360@0.5"], [], INFO)
+    assert picker.update([LEFT], 1.2, until=1.5) == {}
+    assert {*picker.update([LEFT], 1.5, until=1.54)} == {1}
+
+
+def test_who_is_out_of_sight_for_seconds_is_shown_again_in_the_same_place() -> None:
+    """The track has ended then, and another begins. Somebody else is not shown."""
+    picker = ChosenPicker(["300,360"], [], INFO)
+    for frame in range(30):
+        assert {*picker.update([LEFT], 1 + frame / 30)} == {1}
+    again, other = make_face(310, 360, 200, id=7), make_face(700, 360, 200, id=8)
+    assert {*picker.update([again, other], 4.5)} == {1, 7}
+    assert {*picker.main} == {1}, "the main person has not changed"
+    assert {*picker.update([make_face(310, 360, 200, id=9)], 9.0)} == {1, 7}, "it may be anybody"
+
+
 def test_a_place_waits_for_the_first_face_that_comes_there() -> None:
     picker = ChosenPicker(["900,430"], [], INFO)
     assert picker.update([LEFT], 1.0) == {}

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bgsoft.face.base import LOOKAHEAD_FRAMES, Face
-from bgsoft.face.people import FirstFramesPicker, ShotPicker, choose_main
+from bgsoft.face.people import AgreedPicker, FirstFramesPicker, ShotPicker, choose_main
 from tests.pictures import frame_format
 from tests.unit.face.shapes import make_face
 
@@ -31,8 +31,9 @@ def shown(
 ) -> list[set[int]]:
     """The ids of the shown faces of each frame."""
     frames = [(at, at / FPS, scene(at / FPS)) for at in range(round(seconds * FPS))]
-    shots = choose_main(frames, {round(cut * FPS) for cut in cuts}, count, HD)
-    picker = ShotPicker(shots)
+    starts = {round(cut * FPS) for cut in cuts}
+    shots = [choose_main(frames, starts, count, HD, splits=splits) for splits in (False, True)]
+    picker = AgreedPicker([*map(ShotPicker, shots)])
     return [{*picker.update(faces, time)} for _, time, faces in frames]
 
 
@@ -106,15 +107,36 @@ def test_a_cut_that_is_none_leaves_the_main_person() -> None:
     assert at(history, 0, 5) == {1}
 
 
-def test_a_flash_with_new_ids_leaves_the_main_person() -> None:
-    """Also where somebody else is larger from then on."""
+@pytest.mark.parametrize(("growth", "after"), [(0, {11}), (80, set[int]())])
+def test_a_flash_with_new_ids_leaves_the_main_person(growth: float, after: set[int]) -> None:
+    """If somebody else is larger from then on, it may be a cut: nobody is shown."""
 
     def scene(t: float) -> Sequence[Face]:
-        grown = face(900, 300, 100 + 80 * min(3, max(0, t - 3)), 19)
+        grown = face(900, 300, 100 + growth * min(3, max(0, t - 3)), 19)
         return [MAIN, GUEST] if t < 3 else [replace(MAIN, id=11), grown]
 
     history = shown(scene, 6, cuts=[3])
-    assert history == [{1}] * 90 + [{11}] * 90
+    assert history == [{1}] * 90 + [after] * 90
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.4])
+def test_somebody_in_the_place_of_the_main_person_after_a_cut_may_be_a_guest(gap: float) -> None:
+    """A track that was lost just before the cut goes on with another person."""
+    larger = face(900, 360, 300, 5)
+
+    def scene(t: float) -> Sequence[Face]:
+        return [MAIN] if t < 3 - gap else [] if t < 3 else [MAIN, larger]
+
+    history = shown(scene, 6, cuts=[3])
+    assert at(history, 0, 3) == {1}
+    assert at(history, 3, 6) == set()
+
+
+def test_another_shot_begins_where_a_track_goes_on_with_a_larger_face() -> None:
+    other = face(500, 360, 230, 1)
+    history = shown(lambda t: [MAIN] if t < 2.8 else [] if t < 3 else [other], 6, cuts=[3])
+    assert at(history, 0, 2.8) == {1}
+    assert at(history, 3.1, 6) == {1}
 
 
 def test_who_is_where_the_main_person_was_before_a_cut_is_hidden() -> None:
@@ -262,15 +284,17 @@ def test_a_video_without_faces_and_a_single_frame() -> None:
     assert shown(lambda _t: [GUEST, MAIN], 1 / FPS) == [{1}]
 
 
-def run(
-    picker: FirstFramesPicker, faces: Sequence[Face], frames: int, start: float
-) -> list[set[int]]:
+def stream_picker() -> AgreedPicker:
+    return AgreedPicker([FirstFramesPicker(1, HD, splits=splits) for splits in (False, True)])
+
+
+def run(picker: AgreedPicker, faces: Sequence[Face], frames: int, start: float) -> list[set[int]]:
     return [{*picker.update(faces, start + frame / FPS)} for frame in range(frames)]
 
 
 def test_in_a_stream_the_first_frames_decide_together() -> None:
     """Who is found a little later may be larger: it is main, and the first one is not."""
-    picker = FirstFramesPicker(1, HD)
+    picker = stream_picker()
     small, large = face(200, 360, 30, 1), face(600, 360, 200, 2)
     assert run(picker, [small], 3, 0.0)[-1] == {1}
     assert not picker.is_decided
@@ -279,7 +303,7 @@ def test_in_a_stream_the_first_frames_decide_together() -> None:
 
 
 def test_in_a_stream_who_is_out_of_sight_at_the_decision_is_main_all_the_same() -> None:
-    picker = FirstFramesPicker(1, HD)
+    picker = stream_picker()
     small = face(900, 360, 60, 2)
     for frame in range(40):
         faces = [small] if frame == LOOKAHEAD_FRAMES - 1 else [MAIN, small]
@@ -288,7 +312,7 @@ def test_in_a_stream_who_is_out_of_sight_at_the_decision_is_main_all_the_same() 
 
 def test_in_a_stream_nobody_takes_the_place_of_the_main_person() -> None:
     """Not who steps in front, nor who stays when the main person is gone."""
-    picker, larger = FirstFramesPicker(1, HD), face(560, 360, 300, 2)
+    picker, larger = stream_picker(), face(560, 360, 300, 2)
     run(picker, [MAIN], 30, 0.0)
     assert run(picker, [MAIN, larger], 60, 1.0) == [{1}] * 60
     assert not any(2 in ids for ids in run(picker, [larger], 300, 3.0))
@@ -296,11 +320,12 @@ def test_in_a_stream_nobody_takes_the_place_of_the_main_person() -> None:
 
 
 def test_in_a_stream_a_cut_begins_a_scene_unless_it_is_none() -> None:
-    picker, larger = FirstFramesPicker(1, HD), face(900, 360, 300, 2)
+    picker, larger = stream_picker(), face(900, 360, 300, 2)
     run(picker, [MAIN], 30, 0.0)
     picker.cut()
     assert run(picker, [], 2, 1.0) == [{1}] * 2
-    assert run(picker, [MAIN, larger], 60, 1.1) == [{1}] * 60
+    assert run(picker, [MAIN], 30, 1.1) == [{1}] * 30
+    assert run(picker, [MAIN, larger], 60, 2.1) == [{1}] * 60
     picker.cut()
     assert run(picker, [face(300, 300, 90, 5)], 1, 4.0) == [{5}]
 
@@ -308,7 +333,7 @@ def test_in_a_stream_a_cut_begins_a_scene_unless_it_is_none() -> None:
 @pytest.mark.parametrize("is_seen", [False, True])
 def test_a_stream_in_another_size_shows_nobody_until_the_next_cut(is_seen: bool) -> None:
     """A flash is no cut if faces are there before and after it."""
-    before, picker = FirstFramesPicker(1, HD), FirstFramesPicker(1, HD)
+    before, picker = stream_picker(), stream_picker()
     run(before, [MAIN], 30, 0.0)
     picker.follow(before)
     assert not any(run(picker, [GUEST] if is_seen else [], 30, 1.0))

@@ -123,6 +123,18 @@ def test_a_preview_says_that_it_does_not_know_the_whole_shot(clip: Path, tmp_pat
     assert notices(main=("50%,50%",)) == []
 
 
+def test_a_preview_says_that_it_does_not_know_who_was_there_earlier(
+    clip: Path, tmp_path: Path
+) -> None:
+    plain = config(clip, tmp_path / "p.png", kind=EffectKind.DIM)
+    chosen = FaceConfig(mode=FaceMode.ANONYMIZE, main=("9%,9%", "8%,8%@0:00.9"))
+    result = write_preview(dataclasses.replace(plain, face=chosen), 1.0)
+    assert [text for text in result.notices if "--main" in text] == [
+        "--main 9%,9%: the preview shows who is there in the frames before this one; a render"
+        " shows who is there at its time"
+    ]
+
+
 def test_existing_picture_is_kept_unless_asked(clip: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.png"
     out.write_bytes(b"mine")
