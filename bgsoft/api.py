@@ -66,8 +66,8 @@ def render(
             anonymize: make other people's faces unrecognisable. [default: guard]
         subjects: Number of main people for face main or anonymize: the largest, most central and
             longest in view; 0 hides every face. [default: 1]
-        face_every: Detect faces on every Nth frame, and predict their movement in between.
-            [default: by time; with face_data 1]
+        face_every: Detect faces on every Nth frame, and predict their movement in between. N is at
+            most 8 where faces are hidden. [default: by time; with face_data 1]
         main: Name a main person: a place and a time (50%,40%@0:10), or the id of a track of faces.
             Repeatable; replaces subjects.
         faces: Use exactly the faces in a file of bgsoft faces, which may be edited.

@@ -14,9 +14,7 @@ from bgsoft.face.geometry import Box, Roi, face_size, middle
 from bgsoft.frame import Frame
 from bgsoft.hide.plan import Ellipse
 from bgsoft.records import dataclass
-
-LOOKAHEAD_FRAMES = 8
-"""Frames whose faces are known beyond the one whose faces are hidden."""
+from bgsoft.settings.config import LOOKAHEAD_FRAMES as LOOKAHEAD_FRAMES
 
 FACE_OVAL = [
     *(10, 338, 297, 332, 284, 251, 389, 356, 454, 323, 361, 288, 397, 365, 379, 378, 400, 377),

@@ -42,6 +42,9 @@ larger ones reduced, at most by two."""
 _REGULAR_SECONDS, _SELDOM_SECONDS = 0.13, 0.2
 """Longest time from one detector pass to the next where main people are kept or larger frames
 searched for faces to hide, and where faces are only guarded."""
+_MAX_HIDING_SECONDS = 0.5
+"""Longest such time that users may set where faces are hidden: a face that is out of sight is
+hidden for a little longer. It counts where later frames are unknown, as in live streams."""
 
 
 def finder_settings(
@@ -60,10 +63,12 @@ def finder_settings(
     if hides and long_side <= _LARGEST_PX:  # larger frames take long
         seconds = 0.0
     every = config.detect_every or (1 if writes_data else None)
+    if every:
+        seconds = _MAX_HIDING_SECONDS if hides else math.inf
     return FinderSettings(
         scale=scale,
         border=border,
-        seconds=math.inf if every else seconds,
+        seconds=seconds,
         # So often that a face that is found late is hidden from its first frame on.
         most_frames=every or LOOKAHEAD_FRAMES,
         hides=hides,

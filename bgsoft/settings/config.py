@@ -120,6 +120,9 @@ class FaceMode(StrEnum):
     """Make faces unrecognisable, except those of the main people."""
 
 
+LOOKAHEAD_FRAMES = 8
+"""Frames whose faces are known beyond the one whose faces are hidden."""
+
 LENGTH_EFFECTS = frozenset({EffectKind.BLUR, EffectKind.BOKEH, EffectKind.PIXELATE})
 """Effects whose strength is a length, in percent of the frame height."""
 
@@ -290,7 +293,8 @@ class FaceConfig:
     )
     detect_every: int | None = setting(
         None,
-        "Detect faces on every Nth frame, and predict their movement in between.",
+        "Detect faces on every Nth frame, and predict their movement in between. N is at most"
+        f" {LOOKAHEAD_FRAMES} where faces are hidden.",
         name="face_every",
         range=(1, 300),
         shown_default="by time; with --face-data 1",
@@ -322,6 +326,11 @@ class FaceConfig:
         if self.subjects == 0 and self.mode is not FaceMode.ANONYMIZE:
             raise ConfigError(
                 f"cannot use --subjects 0 with --face {self.mode}: it needs --face anonymize"
+            )
+        if self.mode is FaceMode.ANONYMIZE and (self.detect_every or 0) > LOOKAHEAD_FRAMES:
+            raise ConfigError(
+                f"cannot use --face-every {self.detect_every} with --face anonymize: faces may stay"
+                f" visible in between; use at most {LOOKAHEAD_FRAMES}"
             )
         if self.main and self.subjects != FaceConfig.__dataclass_fields__["subjects"].default:
             raise ConfigError("cannot combine --main and --subjects: choose one")

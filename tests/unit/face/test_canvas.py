@@ -93,6 +93,16 @@ def test_a_fine_view_shows_more_than_a_whole_frame(
     assert (None if fine is None else fine.scale) == pytest.approx(scale)
 
 
+@pytest.mark.parametrize(("mode", "is_late"), [(FaceMode.ANONYMIZE, True), (FaceMode.GUARD, False)])
+def test_where_faces_are_hidden_the_detector_runs_before_they_are_forgotten(
+    mode: FaceMode, is_late: bool
+) -> None:
+    """Also with few frames a second: a live stream knows no later ones."""
+    config = FaceConfig(mode=mode, detect_every=8)
+    settings = finder_settings(config, frame_format((640, 360)), writes_data=False)
+    assert [settings.is_late(0.4, 2), settings.is_late(0.6, 3)] == [False, is_late]
+
+
 @pytest.mark.parametrize("size", FRAMES)
 def test_where_faces_are_hidden_a_reduction_hides_no_face_of_24_pixels(
     size: tuple[int, int],

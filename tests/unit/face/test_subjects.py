@@ -115,6 +115,13 @@ def test_nobody_is_main_only_where_everybody_is_hidden() -> None:
         FaceConfig(detect_every=0)
 
 
+def test_a_detector_that_runs_too_seldom_to_hide_faces_is_rejected() -> None:
+    assert FaceConfig(detect_every=30).detect_every == 30
+    assert FaceConfig(mode=FaceMode.ANONYMIZE, detect_every=8).detect_every == 8
+    with pytest.raises(ConfigError, match=r"cannot use --face-every 9 .*use at most 8"):
+        FaceConfig(mode=FaceMode.ANONYMIZE, detect_every=9)
+
+
 def person(x: float) -> NDArray[np.uint8]:
     """A head and shoulders on the grid, at a part of the width."""
     mask = discs(GRID, (x, 0.42, HEAD), (x, 0.6, HEAD / 2), (x, 1.0, 2.4 * HEAD))
