@@ -107,18 +107,11 @@ def create_faces(
     placement = HOST if device is None else current_device()
     format = info.format
     writes_data = data is not None and data.wants_landmarks
-    settings = finder_settings(config.face, format, writes_data=writes_data)
     known = known or read_known_faces(config.face)
-    networks = make_networks(settings.canvases(format))
-    if known is None:
-        finder = FaceFinder(format, networks, settings)
-    else:
-        known.require_video(info)
-        finder = KnownFinder(known, format, networks, settings, is_part=config.is_part)
     return FaceStep(
         config=config.face,
         format=format,
-        finder=finder,
+        finder=make_finder(config, info, make_networks, known, writes_data=writes_data),
         picker=make_picker(config.face, info, known),
         known=known,
         editor=MatteEditor(format, placement, device),
@@ -127,6 +120,28 @@ def create_faces(
         backend=backend,
         device="cpu" if device is None or backend == "cpu" else device.label,
     )
+
+
+def make_finder(
+    config: RenderConfig,
+    info: VideoInfo,
+    make_networks: Callable[[Canvases], FaceNetworks],
+    known: KnownFaces | None,
+    *,
+    writes_data: bool,
+) -> FaceFinder:
+    """Return what finds the faces, or takes them from those that are known.
+
+    Raises:
+        ConfigError: The known faces are of another video.
+    """
+    settings = finder_settings(config.face, info.format, writes_data=writes_data)
+    if known is not None:
+        known.require_video(info)
+    networks = make_networks(settings.canvases(info.format))
+    if known is None:
+        return FaceFinder(info.format, networks, settings)
+    return KnownFinder(known, info.format, networks, settings, is_part=config.is_part)
 
 
 def read_known_faces(config: FaceConfig) -> KnownFaces | None:

@@ -18,7 +18,7 @@ from bgsoft.decode.base import Decoder, DecodeSettings, PtsRange
 from bgsoft.encode.rgb import RgbPictures
 from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.face.base import Face, oval_points
-from bgsoft.face.create import finder_settings, read_known_faces
+from bgsoft.face.create import make_finder, read_known_faces
 from bgsoft.face.faces_file import KnownFaces
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.networks import FaceNetworks
@@ -69,13 +69,14 @@ def write_preview(
 ) -> PreviewResult:
     """Render one frame and write it as a PNG file.
 
-    Faces are detected in this frame and earlier ones; a render also inspects later ones.
+    Faces are detected in this frame and earlier ones; a render also inspects later ones. Those of
+    a file of faces are used instead.
 
     Args:
         config: Settings of a render; ``output`` is the PNG file.
         at_seconds: The time of the frame after the first one; None: one second, or the middle of a
             shorter video.
-        faces: Draw the detected faces into the source picture.
+        faces: Draw the faces into the source picture, with the ids of a file of faces.
 
     Raises:
         ConfigError: The time is past the end, or the output is not a ``.png`` file.
@@ -138,9 +139,8 @@ def _render_frame(
     stages = builder.make_picture_stages(config, info, model, Metrics(), options)
     finder: FaceFinder | None = None
     if draws_faces:
-        searched = finder_settings(config.face, info.format, writes_data=True)
-        networks = FaceNetworks(info.format, searched.canvases(info.format))
-        finder = FaceFinder(info.format, networks, searched)
+        make_networks = partial(FaceNetworks, info.format)
+        finder = make_finder(config, info, make_networks, known, writes_data=True)
     reducer = Reducer(info.format)
     faces: list[Face] = []
     last: Frame | None = None

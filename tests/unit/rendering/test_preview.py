@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from fractions import Fraction
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 
 from bgsoft.errors import OutputError
+from bgsoft.face.base import Face
 from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
-from bgsoft.rendering.preview import frame_to_bgr, write_preview
+from bgsoft.rendering.preview import draw_faces, frame_to_bgr, write_preview
 from bgsoft.settings.config import EffectConfig, EffectKind, FaceConfig, FaceMode, RenderConfig
 from tests.face_clips import HALF_FACE, write_late_face
 from tests.marks import slow
@@ -133,6 +135,21 @@ def test_a_preview_says_that_it_does_not_know_who_was_there_earlier(
         "--main 9%,9%: the preview shows who is there in the frames before this one; a render"
         " shows who is there at its time"
     ]
+
+
+def test_drawn_faces_are_those_of_a_file(clip: Path, tmp_path: Path) -> None:
+    """With its ids, which its editor and ``--main`` need."""
+    out, file = tmp_path / "p.png", tmp_path / "f.jsonl"
+    box, pts = (40.0, 30.0, 80.0, 90.0), range(0, 50 * 3600, 3600)
+    header = {"faces_of": clip.name, "frame": [160, 120], "time_base": "1/90000"}
+    track = {"id": 41, "faces": [[each, *box] for each in pts]}
+    file.write_text("".join(json.dumps(line) + "\n" for line in (header, track)))
+    plain = dataclasses.replace(config(clip, out), face=FaceConfig(file=str(file)), overwrite=True)
+    write_preview(plain, 0.4)
+    expected = panels(out)[0].copy()
+    draw_faces(expected, [Face(id=41, score=1.0, box_xyxy=box, detected=True, age_frames=9)])
+    write_preview(plain, 0.4, faces=True)
+    assert np.array_equal(panels(out)[0], expected)
 
 
 def test_existing_picture_is_kept_unless_asked(clip: Path, tmp_path: Path) -> None:
