@@ -335,7 +335,11 @@ class FaceConfig:
         if self.main and self.subjects != FaceConfig.__dataclass_fields__["subjects"].default:
             raise ConfigError("cannot combine --main and --subjects: choose one")
         for text in self.main:
-            parse_main(text)
+            if isinstance(parse_main(text), int) and self.file is None:
+                raise ConfigError(
+                    f"cannot use --main {text}: the id of a track needs --faces; or name a place,"
+                    " like 50%,40%"
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

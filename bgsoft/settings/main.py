@@ -10,7 +10,7 @@ from bgsoft.records import NamedTuple
 from bgsoft.settings.regions import LENGTH, Length
 from bgsoft.settings.setting import parse_seconds
 
-_FORM = "X,Y[@T] in pixels or percent, like 50%,40%@0:10, or the id of a track"
+_FORM = "X,Y[@T] in pixels or percent, like 50%,40%@0:10, or the id of a track of --faces"
 
 
 class MainPlace(NamedTuple):

@@ -345,6 +345,7 @@ def test_the_faces_of_another_video(people: Path, tmp_path: Path) -> None:
         ({"main": "here"}, "main must be X,Y"),
         ({"main": "1,2@"}, "main must be X,Y"),
         ({"main": "1,2", "subjects": 2}, "cannot combine main and subjects"),
+        ({"main": "3"}, "cannot use main 3: the id of a track needs faces"),
         ({"main": "1,2", "face": "guard"}, "main .*has no effect"),
         ({"faces": "f.jsonl", "face": "off"}, "faces .*has no effect"),
     ],
