@@ -281,16 +281,18 @@ class KnownFaces:
     def require_video(self, info: VideoInfo) -> None:
         """Raise ConfigError if the file belongs to a video of another size or time base.
 
-        Its name and size in bytes are only kept for :meth:`warnings`, and its frame rate.
+        Times of pictures are their numbers, so they count in the time base of the rendered ones.
+        The video's name and size in bytes are only kept for :meth:`warnings`, and its frame rate.
         """
         size = info.format.width, info.format.height
         self._names = self._names[0], "" if info.pipe or info.stills else info.path.name
         self._bytes = self._bytes[0], _file_bytes(info)
         self.frame_ticks = info.nominal_ticks
-        is_counted = bool(info.stills)  # pts are numbers of pictures
+        if info.stills:
+            self.time_base = info.time_base
         if self._size is not None and self._size != size:
             found, wanted = "frames are {}x{}".format(*self._size), "{}x{}".format(*size)
-        elif not is_counted and self.time_base not in (None, info.time_base):
+        elif self.time_base not in (None, info.time_base):
             found, wanted = f"times are in units of {self.time_base} s", f"{info.time_base} s"
         else:
             return

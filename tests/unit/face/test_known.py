@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from bgsoft.errors import InferenceError
+from bgsoft.errors import ConfigError, InferenceError
 from bgsoft.face.base import NO_LANDMARKS, Face
 from bgsoft.face.faces_file import KnownFaces, KnownFinder, read_faces_file
 from bgsoft.face.finder import FinderSettings
@@ -90,6 +90,20 @@ def test_a_file_has_the_same_faces(recorder: KnownFaces, tmp_path: Path) -> None
     frames = [(pts, [*map(values, faces)]) for pts, _, faces in known.items()]
     assert frames == [(500, [*map(values, FACES[0])]), (566, [*map(values, FACES[2])])]
     assert (known.cuts, known.time_base) == ([566], Fraction(1, 1000))
+
+
+def test_the_faces_of_pictures_count_in_the_frame_rate_of_the_render(
+    recorder: KnownFaces, tmp_path: Path
+) -> None:
+    """Their times are numbers, so a file fits any rate."""
+    format, file = frame_format((128, 72)), tmp_path / "faces.jsonl"
+    file.write_text(recorder.text(video_info(format, time_base=Fraction(1, 1000))))
+    known = read_faces_file(file)
+    pictures = tuple(Path(f"{number}.png") for number in range(3))
+    known.require_video(video_info(format, time_base=Fraction(1, 100), stills=pictures))
+    assert [seconds for _, seconds, _ in known.items()] == [5.0, 5.66]
+    with pytest.raises(ConfigError, match="units of 1/1000 s"):
+        read_faces_file(file).require_video(video_info(format, time_base=Fraction(1, 100)))
 
 
 @pytest.mark.parametrize("pts", [0, 501, 600])
