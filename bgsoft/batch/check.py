@@ -118,9 +118,9 @@ def _check_files(config: RenderConfig) -> None:
         read_regions(Path(config.regions.file))
     searches = config.face.mode is not FaceMode.OFF or config.face_data is not None
     if config.face.file is not None and searches:
-        from bgsoft.face.faces_file import read_faces_file
+        from bgsoft.face.create import read_known_faces
 
-        read_faces_file(Path(config.face.file))
+        read_known_faces(config.face)
 
 
 def _check_background(config: RenderConfig) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bgsoft.errors import ConfigError
 from bgsoft.face.base import LOOKAHEAD_FRAMES, FaceTaker
 from bgsoft.face.detect import BORDER_PX, COARSE_BORDER_PX, Canvases
 from bgsoft.face.faces_file import KnownFaces, KnownFinder, read_faces_file
@@ -145,8 +146,21 @@ def make_finder(
 
 
 def read_known_faces(config: FaceConfig) -> KnownFaces | None:
-    """Return the faces of the settings' file, see :func:`read_faces_file`; None: there is none."""
-    return None if config.file is None else read_faces_file(Path(config.file))
+    """Return the faces of the settings' file; None: there is none.
+
+    Raises:
+        ConfigError: It cannot be read, or does not fit the settings.
+    """
+    if config.file is None:
+        return None
+    known = read_faces_file(Path(config.file))
+    if known.hidden and config.mode is not FaceMode.ANONYMIZE:
+        raise ConfigError(
+            f'cannot use face file {config.file} with --face {config.mode}: its "hide": true needs'
+            " --face anonymize",
+            path=Path(config.file),
+        )
+    return known
 
 
 def make_picker(config: FaceConfig, info: VideoInfo, known: KnownFaces | None) -> Picker:

@@ -13,10 +13,12 @@ import pytest
 
 from bgsoft.errors import ConfigError, InferenceError
 from bgsoft.face.base import NO_LANDMARKS, Face
+from bgsoft.face.create import read_known_faces
 from bgsoft.face.faces_file import KnownFaces, KnownFinder, read_faces_file
 from bgsoft.face.finder import FinderSettings
 from bgsoft.face.geometry import Roi
 from bgsoft.frame import Frame
+from bgsoft.settings.config import FaceConfig, FaceMode
 from tests.fakes import FORMAT, host_planes
 from tests.pictures import frame_format
 from tests.rendering import video_info
@@ -104,6 +106,19 @@ def test_the_faces_of_pictures_count_in_the_frame_rate_of_the_render(
     assert [seconds for _, seconds, _ in known.items()] == [5.0, 5.66]
     with pytest.raises(ConfigError, match="units of 1/1000 s"):
         read_faces_file(file).require_video(video_info(format, time_base=Fraction(1, 100)))
+
+
+@pytest.mark.parametrize("mode", [FaceMode.OFF, FaceMode.GUARD, FaceMode.MAIN])
+def test_tracks_that_are_to_be_hidden_need_a_mode_that_hides(
+    recorder: KnownFaces, tmp_path: Path, mode: FaceMode
+) -> None:
+    file = tmp_path / "faces.jsonl"
+    lines = recorder.text(video_info(frame_format((128, 72)))).splitlines()
+    file.write_text("\n".join([*lines[:-1], lines[-1].replace("{", '{"hide": true, ', 1)]))
+    config = FaceConfig(mode=FaceMode.ANONYMIZE, file=str(file))
+    assert len(getattr(read_known_faces(config), "hidden", ())) == 1
+    with pytest.raises(ConfigError, match=f'with --face {mode}: its "hide": true needs'):
+        read_known_faces(replace(config, mode=mode))
 
 
 @pytest.mark.parametrize("pts", [0, 501, 600])
