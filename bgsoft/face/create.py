@@ -30,6 +30,7 @@ from bgsoft.hide.plan import HidePlan
 from bgsoft.media.info import VideoInfo
 from bgsoft.ops.placement import HOST, current_device
 from bgsoft.settings.config import FaceConfig, FaceMode, RenderConfig
+from bgsoft.settings.main import parse_main
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -160,6 +161,12 @@ def read_known_faces(config: FaceConfig) -> KnownFaces | None:
             " --face anonymize",
             path=Path(config.file),
         )
+    for id in map(parse_main, config.main):
+        if id in known.hidden:
+            raise ConfigError(
+                f'cannot use --main {id}: its track is "hide": true in {config.file}',
+                path=Path(config.file),
+            )
     return known
 
 

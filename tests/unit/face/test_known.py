@@ -108,17 +108,29 @@ def test_the_faces_of_pictures_count_in_the_frame_rate_of_the_render(
         read_faces_file(file).require_video(video_info(format, time_base=Fraction(1, 100)))
 
 
+@pytest.fixture
+def hides_one(recorder: KnownFaces, tmp_path: Path) -> FaceConfig:
+    """Settings with a file in which track 8 is to be hidden."""
+    file = tmp_path / "faces.jsonl"
+    text = recorder.text(video_info(frame_format((128, 72))))
+    file.write_text(text.replace('"id": 8', '"id": 8, "hide": true'))
+    return FaceConfig(mode=FaceMode.ANONYMIZE, file=str(file))
+
+
+def test_a_track_that_is_to_be_hidden_cannot_be_named_as_main(hides_one: FaceConfig) -> None:
+    known = read_known_faces(replace(hides_one, main=("5", "1,2")))
+    assert known is not None
+    assert known.hidden == {8}
+    with pytest.raises(ConfigError, match='cannot use --main 8: its track is "hide": true'):
+        read_known_faces(replace(hides_one, main=("5", "8")))
+
+
 @pytest.mark.parametrize("mode", [FaceMode.OFF, FaceMode.GUARD, FaceMode.MAIN])
 def test_tracks_that_are_to_be_hidden_need_a_mode_that_hides(
-    recorder: KnownFaces, tmp_path: Path, mode: FaceMode
+    hides_one: FaceConfig, mode: FaceMode
 ) -> None:
-    file = tmp_path / "faces.jsonl"
-    lines = recorder.text(video_info(frame_format((128, 72)))).splitlines()
-    file.write_text("\n".join([*lines[:-1], lines[-1].replace("{", '{"hide": true, ', 1)]))
-    config = FaceConfig(mode=FaceMode.ANONYMIZE, file=str(file))
-    assert len(getattr(read_known_faces(config), "hidden", ())) == 1
     with pytest.raises(ConfigError, match=f'with --face {mode}: its "hide": true needs'):
-        read_known_faces(replace(config, mode=mode))
+        read_known_faces(replace(hides_one, mode=mode))
 
 
 @pytest.mark.parametrize("pts", [0, 501, 600])
