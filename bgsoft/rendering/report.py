@@ -19,7 +19,7 @@ from bgsoft.rendering.backends import STAGES, Choice
 from bgsoft.rendering.chunk import Chunk
 from bgsoft.rendering.outcome import PipelineOutcome, RenderStages
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport, Timeline
-from bgsoft.settings.config import DEFAULT_STRENGTH_PCT, RenderConfig
+from bgsoft.settings.config import DEFAULT_STRENGTH_PCT, FaceMode, RenderConfig
 from bgsoft.settings.regions import RegionAction
 from bgsoft.startup import process_start_ns
 from bgsoft.versions import library_versions
@@ -220,8 +220,9 @@ def nobody_text(config: RenderConfig, frames: int) -> str | None:
     corrected = any(each.action is not RegionAction.HIDE for each in config.all_regions)
     if corrected or config.segment.replaces_matte or not (changes or config.matte_out):
         return None
+    who = "no main person" if config.face.mode is FaceMode.MAIN else "nobody"
     where = f" in {frames} frames" if frames > 1 else ""
-    return f"nobody was found{where}, so the whole picture is background"
+    return f"{who} was found{where}, so the whole picture is background"
 
 
 def plain_settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, Any]:

@@ -93,6 +93,7 @@ def test_every_network_of_best_is_hashed(tmp_path: Path) -> None:
     [
         ({"strength": 9.0}, True),
         ({"effect": "matte", "strength": None}, True),
+        ({"strength": 9.0, "face": "main"}, True),
         ({"strength": 9.0, "drop": "0,0,9,9"}, False),
         ({"strength": 9.0, "keep": "0,0,9,9"}, False),
         ({"strength": 0.0}, False),
@@ -105,9 +106,10 @@ def test_nobody_is_reported(tmp_path: Path, look: dict[str, Any], is_told: bool)
     if "matte_out" in look:
         own["matte_out"] = tmp_path / "matte.mkv"
     report = bgsoft.render(clip, tmp_path / "out.mkv", **own)
-    told = [each.message for each in report.events if "nobody" in each.message]
+    told = [each.message for each in report.events if "whole picture" in each.message]
+    who = "no main person" if "face" in look else "nobody"
     assert told == is_told * [
-        f"nobody was found in {FRAMES} frames, so the whole picture is background"
+        f"{who} was found in {FRAMES} frames, so the whole picture is background"
     ]
     assert report.timeline is None
 
