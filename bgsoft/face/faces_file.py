@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 from array import array
-from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from fractions import Fraction
@@ -336,7 +336,7 @@ class KnownFaces:
             rendered: pts of all frames, in any order.
             is_part: They are a part of the video; other faces may belong to its other frames.
         """
-        unused = self._unused(self.tracks.values(), rendered, is_part=is_part)
+        unused = self._unused([*self.tracks.values()], rendered, is_part=is_part)
         texts = [f"{self._path}: {unused} match no rendered frame"] if unused else []
         texts += filter(None, [self._late(rendered)])
         searched, shown = self._names
@@ -360,14 +360,18 @@ class KnownFaces:
         return f"{late} frames come after the last one of {self._path}" if late else ""
 
     def _unused(
-        self, tracks: Iterable[SavedTrack], rendered: Collection[int], *, is_part: bool
+        self, tracks: Sequence[SavedTrack], rendered: Collection[int], *, is_part: bool
     ) -> str:
         """Return how many times of a file's tracks match no rendered frame; empty: all match."""
+        spans, times = [track.pts for track in tracks if track.interpolate], sorted(rendered)
         listed = set().union(*(track.pts for track in tracks))
         if is_part:
-            first, last = min(rendered), max(rendered)
-            listed = {pts for pts in listed if first <= pts <= last}
-        unused = len(listed.difference(rendered))
+            listed = {pts for pts in listed if times[0] <= pts <= times[-1]}
+        # An interpolated face needs a frame in its span, but none at its own times.
+        shown = (p for p in spans if bisect_left(times, p[0]) < bisect_right(times, p[-1]))
+        last = times[-1] + self.frame_ticks if times else 0
+        between = {pts for pts in set().union(*shown) if times[0] <= pts <= last}
+        unused = len(listed.difference(times, between))
         return f"{unused} of {len(listed)} times" if unused and self._path else ""
 
 

@@ -293,6 +293,29 @@ def test_a_malformed_file_is_named_with_the_line(tmp_path: Path, text: str, mess
     assert str(caught.value).startswith(f"cannot read face file {file}: ")
 
 
+@pytest.mark.parametrize(
+    ("times", "unused"),
+    [
+        ([5, 25], 0),
+        ([25, 39], 0),  # the last frame is shown until 40
+        ([25, 45], 1),
+        ([-5, 45], 2),
+        ([22, 28], 2),  # between two frames
+    ],
+)
+def test_times_of_an_interpolated_track_need_no_frame(
+    tmp_path: Path, times: list[int], unused: int
+) -> None:
+    """But they must be the video's, and a frame must be between them."""
+    file = tmp_path / "f.jsonl"
+    faces = [[pts, 1, 2, 3, 4] for pts in times]
+    file.write_text(HEADER + json.dumps({"id": 1, "interpolate": True, "faces": faces}))
+    known = read_faces_file(file)
+    known.frame_ticks = 10
+    told = known.warnings([30, 0, 20, 10], is_part=False)
+    assert told == [f"{file}: {unused} of 2 times match no rendered frame"] * bool(unused)
+
+
 @pytest.mark.parametrize(("more", "outside"), [({}, 1), ({"interpolate": True}, 0)])
 def test_faces_outside_the_frame(tmp_path: Path, more: dict[str, bool], outside: int) -> None:
     """One that is only expected may have left, and so may one on an interpolated way."""
