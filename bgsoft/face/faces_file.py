@@ -264,6 +264,11 @@ class KnownFaces:
             raise ConfigError(
                 "a track has one face at a time; give other faces a track of their own"
             )
+        if flags.get("interpolate") and len(faces) < 2:
+            raise ConfigError(
+                "an interpolated track needs two faces; for a face in one frame, leave out"
+                " interpolate"
+            )
         for pts, numbers in sorted(faces.items()):
             self.tracks[id].add(pts, _filled(numbers))
         if not self._touches_frame([numbers[:4] for numbers in faces.values()]):

@@ -169,10 +169,11 @@ def test_faces_at_times_of_no_frame(
     with pytest.raises(VerificationError, match=f"1 of {FRAMES + 1} times of .* match no rendered"):
         bgsoft.render(people, target, faces=file, **HIDES)
     assert [*tmp_path.iterdir()] == [Path(file)]
-    write(tmp_path / "f.jsonl", [header, one, {**late, "interpolate": True}])
+    later = [[pts, 0, 0, 9, 9] for pts in (10**9, 10**9 + 1)]
+    write(tmp_path / "f.jsonl", [header, one, {**late, "interpolate": True, "faces": later}])
     report = bgsoft.render(people, target, faces=file, **HIDES)
     told = [event.message for event in report.events if "f.jsonl" in event.message]
-    assert told == [f"{file}: 1 of {FRAMES + 1} times match no rendered frame"]
+    assert told == [f"{file}: 2 of {FRAMES + 2} times match no rendered frame"]
     part = {**HIDES, "duration": 0.08, "overwrite": True, "main": ["9", str(one["id"])]}
     report = bgsoft.render(people, target, faces=file, **part)
     told = [event.message for event in report.events if event.stage == "face"]
@@ -280,6 +281,7 @@ HEADER = '{"faces_of": "a", "frame": [1280, 720]}\n'
         (HEADER + '{"id": 1, "faces": [[0, 1280, 2, 1290, 4]]}', "line 2: the track lies outside"),
         (HEADER + '{"id": 1, "faces": [[0, 1, -9, 3, 0]]}', "line 2: the track lies outside the"),
         (HEADER + '{"id": 1, "faces": [[0, 1, 2, 3, 4], [0, 5, 2, 9, 4]]}', "one face at a time"),
+        (HEADER + '{"id": 1, "interpolate": true, "faces": [[0, 1, 2, 3, 4]]}', "needs two faces"),
         (HEADER + '{"id": 1, "faces": [[0, 1, 2, NaN, 4]]}', "line 2: a face must be"),
         (HEADER + '{"id": 1, "main": 1, "faces": [[0, 1, 2, 3, 4]]}', "main must be true or false"),
         (HEADER + 2 * '{"id": 1, "faces": [[0, 1, 2, 3, 4]]}\n', "line 3: id must be a whole"),
