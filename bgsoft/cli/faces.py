@@ -29,7 +29,8 @@ class FacesFlags:
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
     names = ["face", "face_every", "small_faces", "gpu", "require_gpu"]
-    flags.add_command(app, faces, FacesFlags, epilog=_EPILOG, settings=names)
+    defaults = {"face": "anonymize", "face_every": "by time"}
+    flags.add_command(app, faces, FacesFlags, epilog=_EPILOG, settings=names, defaults=defaults)
 
 
 def faces(own: FacesFlags, settings: dict[str, Any]) -> int:

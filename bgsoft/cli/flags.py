@@ -176,6 +176,7 @@ def add_command(
     epilog: str,
     settings: Collection[str] = (),
     brief_settings: Collection[str] | None = None,
+    defaults: Mapping[str, str] | None = None,
     cls: type[GroupedCommand] = GroupedCommand,
 ) -> None:
     """Add a command to the program.
@@ -190,19 +191,23 @@ def add_command(
         settings: Names of the settings with a flag. Their default is None, so that a preset
             applies.
         brief_settings: Settings in the short help; None: all.
+        defaults: Setting → default of the command in the help, where it is another than a render's.
         cls: Class of the command's parser.
     """
     parameters = list(inspect.signature(own, eval_str=True).parameters.values())
     names = [parameter.name for parameter in parameters]
+    options = {name: OPTIONS[name] for name in settings}
+    for name, shown in (defaults or {}).items():
+        options[name] = options[name].defaulting_to(shown)
     if settings:
         after = names.index("preset") + 1 if "preset" in names else names.index("overwrite")
-        parameters[after:after] = [_parameter(OPTIONS[name]) for name in settings]
+        parameters[after:after] = map(_parameter, options.values())
         parameters.append(_HELP_ALL_PARAMETER)
 
         def briefs() -> dict[str, tuple[str, str]]:
             chosen = settings if brief_settings is None else brief_settings
             hidden = dict.fromkeys(settings, ("", ""))
-            return hidden | {name: OPTIONS[name].brief for name in chosen} | _own_briefs(parameters)
+            return hidden | {name: options[name].brief for name in chosen} | _own_briefs(parameters)
 
         cls = type(cls.__name__, (cls,), {"briefs": staticmethod(briefs)})
 

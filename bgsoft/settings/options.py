@@ -113,6 +113,10 @@ class Option(NamedTuple):
         whole = self._with_default(text)
         return metavar, whole if text and len(whole) <= BRIEF_WIDTH else text
 
+    def defaulting_to(self, shown: str) -> Option:
+        """Return the same option with another default in its help."""
+        return self._replace(setting=self.setting._replace(shown_default=shown))
+
     def _with_default(self, text: str) -> str:
         default = self.field.default
         shown = self.setting.shown_default

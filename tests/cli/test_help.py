@@ -73,6 +73,15 @@ def test_render_help_is_grouped(run: Run) -> None:
     assert places == sorted(places)
 
 
+@pytest.mark.parametrize("flag", ["--help", "--help-all"])
+def test_help_names_the_defaults_of_the_command(run: Run, flag: str) -> None:
+    """Of ``bgsoft faces``, which finds faces as where they are hidden."""
+    text = " ".join(run("faces", flag).out.split())
+    assert "[default: anonymize]" in text
+    assert "guard]" not in text
+    assert "--face-data" not in text
+
+
 LONG = ("render", "batch", "live", "preview", "bench")
 """Commands that take a render's settings."""
 
