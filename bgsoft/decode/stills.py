@@ -146,14 +146,7 @@ def read_still(path: Path) -> Still:
         OpenError: It cannot be read, is damaged or truncated.
         UnsupportedFormatError: Its kind is not supported, it is too large, or it is animated.
     """
-    facts, data = read_file(path)
-    notices: list[str] = []
-    pixels, orientation = _stored(path, facts, data, notices)
-    if pixels.dtype not in (np.uint8, np.uint16):
-        text = (
-            f"cannot read {path}: its samples are {pixels.dtype}; only 8 and 16 bits are supported"
-        )
-        raise UnsupportedFormatError(text, path=path)
+    facts, pixels, notices = read_samples(path)
     if facts.has_side_alpha and (pixels.ndim == 2 or pixels.shape[2] < 4):
         notices.append(ALPHA_DROPPED)
     if pixels.ndim == 3 and pixels.shape[2] == 4:
@@ -167,8 +160,27 @@ def read_still(path: Path) -> Still:
         if not facts.is_cmyk or profile_space(profile) != CMYK:
             pixels = _from_gray(pixels, profile, notices)
         profile = b""
-    upright = _upright(_opaque(pixels), orientation)
-    return Still(upright, profile, tuple(notices), facts.video_color)
+    return Still(_opaque(pixels), profile, tuple(notices), facts.video_color)
+
+
+def read_samples(path: Path) -> tuple[StillFacts, Plane, list[str]]:
+    """Decode all channels of a picture file.
+
+    Returns:
+        Facts in the file; (H, W) or (H, W, channels) uint8 or uint16, blue first, upright; notices.
+
+    Raises:
+        OpenError, UnsupportedFormatError: As :func:`read_still`.
+    """
+    facts, data = read_file(path)
+    notices: list[str] = []
+    pixels, orientation = _stored(path, facts, data, notices)
+    if pixels.dtype not in (np.uint8, np.uint16):
+        text = (
+            f"cannot read {path}: its samples are {pixels.dtype}; only 8 and 16 bits are supported"
+        )
+        raise UnsupportedFormatError(text, path=path)
+    return facts, _upright(pixels, orientation), notices
 
 
 def _stored(path: Path, facts: StillFacts, data: bytes, notices: list[str]) -> tuple[Plane, int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import cv2
 import numpy as np
@@ -19,16 +19,21 @@ from bgsoft.analysis.reduce import alpha_reducer
 from bgsoft.closing import Closing
 from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.decode.cpu import CpuDecoder
-from bgsoft.errors import ConfigError, DecodeError, MediaError, OpenError, errors_as
+from bgsoft.decode.stills import read_samples
+from bgsoft.errors import (
+    ConfigError,
+    DecodeError,
+    MediaError,
+    UnsupportedFormatError,
+    errors_as,
+)
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.media.endpoints import source_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.listing import NotListedError, list_frames
-from bgsoft.media.opencv import decode_picture
 from bgsoft.media.planes import plane_views
 from bgsoft.media.probe import ALPHA_DROPPED, is_rgb
 from bgsoft.media.pyav import PYAV_ERRORS
-from bgsoft.media.stills import read_file
 from bgsoft.ops.placement import Placement
 from bgsoft.settings.config import MatteMatch, MatteMode, SegmentConfig
 
@@ -249,13 +254,14 @@ class MatteReader(Closing):
 
 def _opacity_in(path: Path) -> Opacity:
     """Return the matte in a picture file."""
-    _, data = read_file(path)
-    pixels: Any = decode_picture(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    if pixels is None:
-        raise OpenError(f"cannot read {path}: it is damaged, or not a picture", path=path)
-    if pixels.ndim == 3:
-        gray = pixels.shape[2] in (1, 3)
-        pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY) if gray else pixels[..., -1]
+    facts, pixels, _ = read_samples(path)
+    if pixels.ndim == 3 and pixels.shape[2] == 4:
+        pixels = pixels[..., 3]
+    elif facts.has_side_alpha:
+        text = "bgsoft cannot read its alpha channel; convert it to an RGBA PNG"
+        raise UnsupportedFormatError(f"cannot read {path}: {text}", path=path)
+    elif pixels.ndim == 3:
+        pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY)
     if pixels.dtype == np.uint16:
         pixels = pixels >> 8
     return np.asarray(pixels, np.uint8)
