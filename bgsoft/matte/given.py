@@ -93,8 +93,12 @@ class MatteReader(Closing):
         """End time of the last matte that was read."""
 
     def _check(self) -> None:
+        text = ""
         if ALPHA_DROPPED in self._info.notices and self._info.codec in ("vp8", "vp9"):
             text = "bgsoft cannot read the alpha channel of VP8 and VP9; convert it to FFV1"
+        elif self._info.codec == "gif":  # FFmpeg decodes every GIF with an alpha channel
+            text = "a GIF does not state whether it has an alpha channel; convert it to grey FFV1"
+        if text:
             raise ConfigError(f"cannot use --matte-in {self.path}: {text}", path=self.path)
         own, (width, height) = self._info.format, self._size
         if (own.width, own.height) == self._size:

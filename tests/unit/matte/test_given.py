@@ -1,4 +1,4 @@
-"""Mattes in picture files."""
+"""Mattes in picture files and GIF."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bgsoft.errors import DecodeError
+from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.matte.given import MatteReader
 from bgsoft.media.sequence import probe_stills
 from bgsoft.settings.config import SegmentConfig
@@ -57,3 +57,9 @@ def test_samples_that_cannot_be_read_are_an_error(
     matte.save(tmp_path / "m.tif")
     with pytest.raises(DecodeError, match=message):
         read(tmp_path / "m.tif")
+
+
+def test_gif_is_refused(tmp_path: Path) -> None:
+    Image.fromarray(MATTE).save(tmp_path / "m.gif")
+    with pytest.raises(ConfigError, match="a GIF does not state whether it has an alpha channel"):
+        read(tmp_path / "m.gif")
