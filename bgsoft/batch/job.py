@@ -36,7 +36,7 @@ _NEXT_TO_OUTPUT = ("matte_out", "face_data", "trace")
 """Settings that name a file next to the output; here they are templates."""
 _NO_PART_OF_THE_RESULT = {
     *("input", "output", "preset", "overwrite", "skip_existing", "report", "trace", "receipt"),
-    *("backends", "chunks", "preset_file", "config_file"),
+    *("backends", "chunks", "preset_file", "config_file", "left_out"),
 }
 """Settings that do not change the result, such as backends and the name of the preset."""
 

@@ -46,7 +46,7 @@ from bgsoft.untrusted import parse_json
 _ENDING = ".chunks"
 _NOT_IN_PICTURES = (
     *("output", "matte_out", "overwrite", "skip_existing", "report", "preset", "receipt"),
-    *("chunks", "trace", "preset_file", "config_file", "copy"),
+    *("chunks", "trace", "preset_file", "config_file", "copy", "left_out"),
 )
 """Settings that do not change chunks."""
 _PASSING = (RenderCancelledError, WorkerDiedError, StallError, OutputError, MemoryError)

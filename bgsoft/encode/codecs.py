@@ -94,12 +94,12 @@ def choose_codec(
         fits = ", ".join(c.extensions[0] for c in CONTAINERS if codec in c.codecs)
         raise UnsupportedFormatError(
             f"cannot write {container.name}: it cannot hold {codec_label(codec)}; write one of "
-            f"{fits}, or leave --codec out",
+            f"{fits}, or use --codec auto",
             stage="encode",
         )
     if alpha and not SPECS[codec].alpha:
         raise ConfigError(
-            f"cannot use --codec {codec}: it has no alpha channel here; leave --codec out"
+            f"cannot use --codec {codec}: it has no alpha channel here; use --codec auto"
         )
     return codec
 

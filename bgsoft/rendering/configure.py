@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bgsoft.encode.specs import SPECS
 from bgsoft.errors import ConfigError, PresetError, UnsupportedFormatError
 from bgsoft.media.endpoints import destination_for
 from bgsoft.pipes import input_name, output_name
@@ -69,8 +70,8 @@ def build_config(
 
         output = default_output(input, loaded, merge(below, flags), others)
     input, output = input_name(input), output_name(output)
-    if not _codec_is_h264(merge(below, flags), output, others.get("format", OutputFormat.AUTO)):
-        below = _without_encoder_numbers(below)
+    format = others.get("format", OutputFormat.AUTO)
+    below, left_out = _fitting(below, merge(below, flags), output, format)
     merged = merge(below, flags)
     sections: dict[str, Any] = {}
     for section, values in merged.items():
@@ -86,6 +87,7 @@ def build_config(
         preset=loaded.name if loaded else None,
         preset_file=loaded.path if loaded else None,
         config_file=loaded.config_file if loaded else None,
+        left_out=left_out,
         **sections,
         **others,
     )
@@ -128,24 +130,34 @@ def config_from_keywords(
     return build_config(Path(input), Path(output), preset=preset, flags=flags)
 
 
-def _codec_is_h264(settings: Layer, output: Path, format: OutputFormat) -> bool:
-    """Return True if a codec is set, or ``auto`` means H.264 or HEVC for this output."""
-    if settings.get("encode", {}).get("codec", Codec.AUTO) is not Codec.AUTO:
-        return True
-    if settings.get("effect", {}).get("kind") is EffectKind.ALPHA:
-        return False
-    try:
-        return Codec.H264 in destination_for(output, format).container.codecs
-    except UnsupportedFormatError:
-        return True  # the render explains the error
+def _fitting(
+    preset: Layer, settings: Layer, output: Path, format: OutputFormat
+) -> tuple[Layer, str]:
+    """Return a preset without settings of the encoder that do not fit an output, and a notice.
 
+    They are values for its codec, or for H.264 and HEVC if it sets none.
 
-def _without_encoder_numbers(preset: Layer) -> Layer:
-    """Return a preset without its speed and quality if it sets no codec.
-
-    These are values for H.264, and do not apply to other codecs that ``auto`` chooses.
+    Args:
+        preset: The preset.
+        settings: All settings of the render.
+        output: The output.
+        format: Its container.
     """
-    encode = preset.get("encode", {})
-    if encode.get("codec", Codec.AUTO) is not Codec.AUTO:
-        return preset
-    return {**preset, "encode": {k: v for k, v in encode.items() if k == "codec"}}
+    codec = preset.get("encode", {}).get("codec", Codec.AUTO)
+    alpha = settings.get("effect", {}).get("kind") is EffectKind.ALPHA
+    try:
+        container = destination_for(output, format).container
+    except UnsupportedFormatError:
+        return preset, ""  # the render explains the error
+    if codec is Codec.AUTO:
+        fits = Codec.H264 in container.codecs and not alpha
+    else:
+        fits = codec in container.codecs and (SPECS[codec].alpha or not alpha)
+    if fits:
+        return preset, ""
+    notice = ""
+    is_used = codec is not Codec.AUTO and settings["encode"].get("codec") is codec
+    if is_used and len(container.codecs) > 1:  # pictures and animations leave no choice
+        what = f"{container.name} with alpha" if alpha else container.name
+        notice = f"codec {codec} of preset or config.toml left out: {what} cannot hold it"
+    return {**preset, "encode": {}}, notice

@@ -81,7 +81,12 @@ def _obstacle(input: Path) -> str | None:
 def _suffix(input: Path, codec: Codec, *, alpha: bool) -> str:
     """Return the input's suffix if such files can be written, else a suitable one."""
     own = container_for(Path(f"any{suffix_like(input)}"))
-    fitting = [each for each in (own, *CONTAINERS) if _fits(each, own, codec, alpha=alpha)]
+    fitting = [
+        each
+        for codec in (codec, Codec.AUTO)  # the codec may be a preset's, which is left out then
+        for each in (own, *CONTAINERS)
+        if _fits(each, own, codec, alpha=alpha)
+    ]
     chosen = fitting[0] if fitting else own  # the render reports the conflict
     suffix = input.suffix
     return suffix if suffix.lower() in chosen.extensions else chosen.extensions[0]

@@ -231,7 +231,8 @@ def plain_settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[
     With ``info``, the frame size in pixels is added; lengths are percentages of its height.
     """
     plain = dataclasses.asdict(config)
-    for name in ("input", "output", "skip_existing", "report", "trace", "receipt", "preset_file"):
+    moved = "input", "output", "skip_existing", "report", "trace", "receipt", "preset_file"
+    for name in (*moved, "left_out"):
         del plain[name]
     for name in ("matte_out", "face_data", "config_file"):
         plain[name] = None if plain[name] is None else str(plain[name])

@@ -254,6 +254,8 @@ class _Session:
             self._open_side_files()
             for notice in (*info.notices, *request.chroma_notices(info)):
                 log.add("notice", notice, stage="decode")
+            if config.left_out:
+                log.add("notice", config.left_out, stage="encode")
             settings = DecodeSettings(
                 start_seconds=config.start_seconds,
                 duration_seconds=config.duration_seconds,

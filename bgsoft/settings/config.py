@@ -505,6 +505,8 @@ class RenderConfig:
     """Its file, which may not be overwritten."""
     config_file: Path | None = None
     """The user's config file behind these settings, which may not be overwritten."""
+    left_out: str = field(default="", compare=False)
+    """Notice that a preset's codec does not fit the output; empty: it does."""
     receipt: Path | None = None
     """File in which a batch notes output files before they appear;
     :func:`bgsoft.outputs.note_receipt`."""

@@ -59,6 +59,9 @@ def test_a_preset_file_gives_its_stem_and_its_codec(
     preset.write_text("[encode]\ncodec = 'prores'\n")
     assert name(run, fake_render, clip, "--preset", str(preset)) == "in.my look.mov"
 
+    preset.write_text("[encode]\ncodec = 'hevc'\n[effect]\nkind = 'alpha'\n")
+    assert name(run, fake_render, clip, "--preset", str(preset)) == "in.my look.mov"
+
 
 def test_nothing_is_replaced(run: Run, fake_render: FakeRender, clip: Path) -> None:
     taken = clip.with_name("in.soft.mp4")

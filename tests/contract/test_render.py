@@ -443,3 +443,12 @@ def test_a_cutout_shows_nothing_of_the_room_without_its_alpha(tmp_path: Path, na
         for plane in chroma:
             step_y, step_x = (-(-a // b) for a, b in zip(luma.shape, plane.shape, strict=True))
             assert np.abs(plane[far[::step_y, ::step_x]].astype(int) - 128).max() <= loss
+
+
+def test_a_presets_codec_that_is_left_out_is_named(tmp_path: Path) -> None:
+    source = write_video(tmp_path / "in.mkv", VideoSpec(times=regular_times(2)))
+    (tmp_path / "mine.toml").write_text("[encode]\ncodec = 'hevc'\n")
+    settings = {**QUICK, "preset": str(tmp_path / "mine.toml")}
+    report = bgsoft.render(source, tmp_path / "out.webm", **settings)
+    text = "codec hevc of preset or config.toml left out: WebM cannot hold it"
+    assert [event.message for event in report.events if "left out" in event.message] == [text]

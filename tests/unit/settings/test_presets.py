@@ -12,6 +12,7 @@ from bgsoft.settings.config import (
     Chroma,
     Codec,
     EffectKind,
+    EncodeConfig,
     FaceConfig,
     FaceMode,
     HideStyle,
@@ -314,6 +315,34 @@ def test_a_presets_speed_holds_for_h264_only(
 def test_a_preset_that_names_its_codec_keeps_its_speed(tmp_path: Path) -> None:
     path = write(tmp_path, "[encode]\ncodec = 'vp9'\nspeed = '6'\n")
     assert build_config(Path("a"), Path("b.webm"), preset=path).encode.speed == "6"
+
+
+@pytest.mark.parametrize(
+    ("output", "effect", "left"),
+    [
+        ("b.mp4", EffectKind.BLUR, None),
+        ("b.webm", EffectKind.BLUR, "WebM"),
+        ("b.mkv", EffectKind.ALPHA, "Matroska with alpha"),
+        ("b.jpg", EffectKind.BLUR, ""),
+        ("b.png", EffectKind.ALPHA, ""),
+        ("b.gif", EffectKind.BLUR, ""),
+        ("f/%03d.png", EffectKind.BLUR, ""),
+    ],
+)
+def test_a_presets_codec_gives_way_to_the_output(
+    tmp_path: Path, output: str, effect: EffectKind, left: str | None
+) -> None:
+    path = write(
+        tmp_path, "[encode]\ncodec = 'hevc'\nquality = 30\nencoder_option = ['tune=grain']\n"
+    )
+    flags = {"effect": {"kind": effect}}
+    config = build_config(Path("a.mp4"), tmp_path / output, preset=path, flags=flags)
+    notice = f"codec hevc of preset or config.toml left out: {left} cannot hold it" if left else ""
+    assert config.left_out == notice
+    assert (config.encode == EncodeConfig()) == (left is not None)
+    flags["encode"] = {"codec": Codec.HEVC, "quality": 20}
+    named = build_config(Path("a.mp4"), tmp_path / output, preset=path, flags=flags)
+    assert (named.encode.codec, named.encode.quality) == (Codec.HEVC, 20)
 
 
 def test_as_toml_loads_again(tmp_path: Path) -> None:
