@@ -147,7 +147,10 @@ def read_still(path: Path) -> Still:
         UnsupportedFormatError: Its kind is not supported, it is too large, or it is animated.
     """
     facts, pixels, notices = read_samples(path)
-    if facts.has_side_alpha and (pixels.ndim == 2 or pixels.shape[2] < 4):
+    if facts.has_spare_channel:
+        notices.append("channel after the colours left out: it is not alpha")
+        pixels = pixels if pixels.ndim == 2 else np.ascontiguousarray(pixels[..., :3])
+    elif facts.has_side_alpha and (pixels.ndim == 2 or pixels.shape[2] < 4):
         notices.append(ALPHA_DROPPED)
     if pixels.ndim == 3 and pixels.shape[2] == 4:
         if (pixels[..., 3] != np.iinfo(pixels.dtype).max).any():
@@ -187,7 +190,8 @@ def _stored(path: Path, facts: StillFacts, data: bytes, notices: list[str]) -> t
     """Return a picture as stored, and its orientation."""
     # OpenCV and Pillow turn TIFF files.
     orientation = 1 if facts.kind == "tiff" else facts.orientation
-    damaged = OpenError(f"cannot read {path}: it is damaged", path=path)
+    text = f"cannot read {path}: it is damaged, or of a kind that is not supported"
+    damaged = OpenError(text, path=path)
     if facts.kind in CODED:
         with translated(ValueError, to=lambda _: damaged):
             pixels = open_coded(data, facts.kind).pixels()
@@ -210,6 +214,8 @@ def _stored(path: Path, facts: StillFacts, data: bytes, notices: list[str]) -> t
     decoded = decode_picture(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     if decoded is None:
         raise damaged
+    if facts.is_inverted and decoded.dtype == np.uint16:  # OpenCV inverts 8 bits itself
+        decoded = ~decoded
     return decoded, orientation
 
 

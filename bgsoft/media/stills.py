@@ -28,8 +28,8 @@ _MAX_FILE_BYTES = 1 << 31
 _WIDTH_TAG, _HEIGHT_TAG, _BITS_TAG, _ORIENTATION_TAG = 256, 257, 258, 274
 _SUBFILE_TAG, _EXTRA_SAMPLES_TAG, _PROFILE_TAG = 254, 338, 34675
 _SAMPLES_TAG = 262  # PhotometricInterpretation
-_SEPARATED, _CIELAB = 5, 8  # what CMYK and L*a*b* are there
-_CHANNELS_TAG = 277
+_WHITE_IS_ZERO, _SEPARATED, _CIELAB = 0, 5, 8  # kinds of samples there; separated is CMYK
+_CHANNELS_TAG, _SUB_DIRECTORIES_TAG = 277, 330
 _SRGB = ColorInfo(primaries=1, transfer=13, matrix=1, range_specified=True)
 """As video. In JPEG's YCbCr (BT.601, full range) swscale makes a photograph's red and blue 0.8 of
 255 darker, and its green 0.6 lighter; so it is 0.2 and 0.1."""
@@ -77,6 +77,12 @@ class StillFacts:
     leaves out the transparency of some of these."""
     is_premultiplied: bool = False
     """Whether the colours of a TIFF file are multiplied by alpha."""
+    has_spare_channel: bool = False
+    """Whether the channel after the colours of a TIFF file is not alpha."""
+    is_inverted: bool = False
+    """Whether 0 is white, in a grey TIFF file."""
+    is_thumbnail: bool = False
+    """Whether the first page of a TIFF file is a smaller version of another."""
     animated: bool = False
     has_more_pages: bool = False
     """After the first, which is the picture; of TIFF files."""
@@ -167,6 +173,9 @@ def _check(path: Path, facts: StillFacts) -> None:
     if facts.width * facts.height > _MAX_PIXELS:
         text = f"cannot read {path}: its {size} pixels exceed the limit of {_MAX_PIXELS}"
         raise UnsupportedFormatError(text, path=path)
+    if facts.is_thumbnail:
+        text = "it begins with a thumbnail, as camera raw does; develop it to TIFF or JPEG first"
+        raise UnsupportedFormatError(f"cannot read {path}: {text}", path=path)
     if facts.animated:
         text = f"cannot read {path}: it is an animated picture; convert it to a video first"
         raise UnsupportedFormatError(text, path=path)
@@ -279,6 +288,7 @@ def _webp(data: bytes) -> StillFacts:
 
 def _tiff(data: bytes) -> StillFacts:
     tags = dict(_tiff_tags(data))
+    has_more_pages = _has_more_pages(data)
 
     def number(tag: int, default: int) -> int:
         return int.from_bytes(tags[tag][:4], _byte_order(data)) if tag in tags else default
@@ -293,8 +303,12 @@ def _tiff(data: bytes) -> StillFacts:
         is_cmyk=number(_SAMPLES_TAG, 0) == _SEPARATED,
         is_lab=number(_SAMPLES_TAG, 0) == _CIELAB,
         has_side_alpha=number(_CHANNELS_TAG, 1) == 2,
-        is_premultiplied=number(_EXTRA_SAMPLES_TAG, 0) == 1,
-        has_more_pages=_has_more_pages(data),
+        is_premultiplied=number(_EXTRA_SAMPLES_TAG, 2) == 1,
+        has_spare_channel=number(_EXTRA_SAMPLES_TAG, 2) == 0,
+        is_inverted=number(_SAMPLES_TAG, 1) == _WHITE_IS_ZERO,
+        is_thumbnail=number(_SUBFILE_TAG, 0) & 1 == 1
+        and (has_more_pages or _SUB_DIRECTORIES_TAG in tags),
+        has_more_pages=has_more_pages,
     )
 
 

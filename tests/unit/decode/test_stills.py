@@ -62,17 +62,53 @@ def test_transparent_parts_are_laid_over_black(tmp_path: Path, ending: str) -> N
     assert read_still(path).notices == ("transparent parts are laid over black",)
 
 
+def tiff(path: Path, pixels: np.ndarray, tag: int, before: int, after: int) -> Path:
+    """Write a TIFF file, and change the value of a tag."""
+    data = cv2.imencode(".tif", pixels)[1].tobytes()
+    data = with_alpha(data) if pixels.shape[2:] == (4,) else data
+    entry = struct.pack("<HHIHH", tag, 3, 1, before, 0)
+    assert entry in data
+    path.write_bytes(data.replace(entry, struct.pack("<HHIHH", tag, 3, 1, after, 0)))
+    return path
+
+
 def test_deep_associated_alpha_is_not_applied_again(tmp_path: Path) -> None:
-    path = tmp_path / "a.tif"
     samples = np.full((20, 30, 4), 20_000, np.uint16)
     samples[..., 3] = 40_000
-    straight = with_alpha(cv2.imencode(".tif", samples)[1].tobytes())
-    unassociated = struct.pack("<HHIHH", 338, 3, 1, 2, 0)
-    assert straight.count(unassociated) == 1
-    path.write_bytes(straight.replace(unassociated, struct.pack("<HHIHH", 338, 3, 1, 1, 0)))
-    still = read_still(path)
+    still = read_still(tiff(tmp_path / "a.tif", samples, 338, 2, 1))
     assert (still.pixels == 20_000).all()
     assert still.notices == ("transparent parts are laid over black",)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_a_spare_channel_is_no_alpha(tmp_path: Path, dtype: type) -> None:
+    samples = np.full((20, 30, 4), 90, dtype)
+    still = read_still(tiff(tmp_path / "a.tif", samples, 338, 2, 0))
+    assert (still.pixels == 90).all()
+    assert still.notices == ("channel after the colours left out: it is not alpha",)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_zero_may_be_white(tmp_path: Path, dtype: type) -> None:
+    samples = np.full((20, 30), 90, dtype)
+    path = tiff(tmp_path / "a.tif", samples, 262, 1, 0)
+    assert (read_still(path).pixels == np.iinfo(dtype).max - 90).all()
+
+
+def test_samples_that_opencv_does_not_know_are_named(tmp_path: Path) -> None:
+    path = tiff(tmp_path / "a.tif", np.full((20, 30, 4), 90, np.uint16), 262, 2, 5)
+    with pytest.raises(OpenError, match="it is damaged, or of a kind that is not supported"):
+        read_still(path)
+
+
+def test_a_thumbnail_is_not_the_picture(tmp_path: Path) -> None:
+    """Camera raw, as in NEF and DNG, begins with it; the picture is in another directory."""
+    image = Image.fromarray(colourful())
+    image.save(tmp_path / "a.tif", tiffinfo={254: 1})
+    assert np.array_equal(rgb(tmp_path / "a.tif"), colourful())
+    image.save(tmp_path / "a.tif", tiffinfo={254: 1, 330: 8})  # where the other begins
+    with pytest.raises(UnsupportedFormatError, match="begins with a thumbnail, as camera raw"):
+        read_still(tmp_path / "a.tif")
 
 
 @pytest.mark.parametrize("kind", ["png", "tiff"])
