@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bgsoft.batch.find import Found
-from bgsoft.errors import ConfigError, ModelError
+from bgsoft.errors import ConfigError, ModelError, OpenError
 from bgsoft.media.containers import STILL_SUFFIXES
 from bgsoft.media.endpoints import EndpointKind, source_for, suffix_like
 from bgsoft.models.cache import hash_file
@@ -53,6 +53,15 @@ class BatchJob:
     def files(self) -> list[Path]:
         """Files that the render writes, the output first."""
         return [*self.config.videos, *filter(None, (self.config.face_data, self.config.trace))]
+
+    @property
+    def mattes(self) -> set[Path]:
+        """Files with its matte, other than the input, with symbolic links followed."""
+        matte = self.config.segment.matte_in
+        files: Sequence[Path] = ()
+        with suppress(OpenError):  # the render reports that there are none
+            files = () if matte is None else source_for(Path(matte)).files
+        return set(map(real_path, files)) - {real_path(self.config.input)}
 
     def made_from(self, folder: Path) -> dict[str, str]:
         """Return all that the result depends on: files that are read, and settings.
@@ -153,6 +162,8 @@ class JobFactory:
         They are inputs only if the command names them."""
         self._taken: dict[Path, Path] = {}
         """Written file, with symbolic links followed → its input."""
+        self._mattes: set[Path] = set()
+        """Mattes of all jobs, with symbolic links followed."""
         self._inputs: dict[Path, Path] = {}
         """Path with symbolic links followed → input."""
         # A setting that is wrong for every file is reported before the first.
@@ -160,7 +171,7 @@ class JobFactory:
         """Settings that every file has."""
 
     def plan(self, found: Iterable[Found]) -> list[BatchJob]:
-        """Return the jobs for these files, without files that are outputs of other jobs.
+        """Return the jobs for these files, without outputs and mattes of other jobs.
 
         Raises:
             ConfigError: Two outputs have the same name, an output replaces an input, or a setting
@@ -174,6 +185,8 @@ class JobFactory:
         }
         has_regions = any(left.values())
         jobs = [self._job(each, own, has_regions=has_regions) for each, own in left.items()]
+        self._mattes = self._mattes.union(*(job.mattes for job in jobs))
+        jobs = [job for job in jobs if real_path(job.config.input) not in self._mattes]
         inputs = {real_path(job.config.input): job.config.input for job in jobs}
         written = {real_path(path): job for job in jobs for path in job.files}
         if self.settings.overwrite:

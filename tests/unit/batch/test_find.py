@@ -224,6 +224,25 @@ def test_what_the_batch_has_made_is_no_input(tmp_path: Path) -> None:
     assert [job.config.input.name for job in plans.plan([named])] == ["a-soft.mp4"]
 
 
+@pytest.mark.parametrize("template", ["{stem}-matte.mkv", "{stem}-matte/%03d.png"])
+def test_mattes_are_no_inputs(tmp_path: Path, template: str) -> None:
+    """Also if they are found later, as with ``--watch``."""
+    matte = template.format(stem="a") % (1,) if "%" in template else "a-matte.mkv"
+    names = (matte, "a.mkv", "b.mkv")
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    plans = job_factory(tmp_path / "out", flags={"segment": {"matte_in": template}})
+    jobs = plans.plan([Found(tmp_path / name, Path()) for name in names])
+    assert [job.config.input.name for job in jobs] == ["a.mkv", "b.mkv"]
+    assert plans.plan([Found(tmp_path / matte, Path())]) == []
+
+
+def test_a_file_may_hold_its_own_matte(tmp_path: Path) -> None:
+    plans = job_factory(tmp_path / "out", flags={"segment": {"matte_in": "{stem}.mkv"}})
+    assert len(plans.plan([Found(tmp_path / "a.mkv", Path())])) == 1
+
+
 def test_a_loop_of_links_is_one_file_that_fails(tmp_path: Path) -> None:
     (tmp_path / "loop.mp4").symlink_to("loop.mp4")
     found = [Found(tmp_path / name, Path()) for name in ("a.mp4", "loop.mp4")]
