@@ -94,8 +94,8 @@ def render(
         smooth: Smoothness of the outline; 0 is off. [default: 0.5]
         expand: Move the edge outwards, or inwards if negative, in percent of the frame height, -5
             to 5. [default: 0]
-        feather: Width of an extra soft rim outside the person, in percent of the frame height, 0 to
-            10. [default: 0]
+        feather: Width of an extra soft rim outside the person, or on both sides with preset obs, in
+            percent of the frame height, 0 to 10. [default: 0]
         temporal: Steadiness of the edge over time; 0 is off, 1 is strongest. [default: 0.7]
         refine: guided: fit the edge to the picture. none: keep the edge of the mask. [default:
             guided]

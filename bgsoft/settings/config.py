@@ -383,7 +383,8 @@ class MatteConfig:
     )
     feather_pct: float = setting(
         0.0,
-        "Width of an extra soft rim outside the person, in percent of the frame height, {range}.",
+        "Width of an extra soft rim outside the person, or on both sides with preset obs, in"
+        " percent of the frame height, {range}.",
         name="feather",
         metavar="PCT",
         range=(0, 10),
