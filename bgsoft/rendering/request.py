@@ -173,8 +173,8 @@ class Request:
     def keeps_profile(self) -> bool:
         """Return whether pictures keep their own profile: where nothing in sRGB joins them."""
         still = None if self._main is None else self._main.destination.container.still
-        is_kept = still is not None and still.profiles
-        return is_kept and self.config.effect.kind not in REPLACING
+        is_kept, effect = still is not None and still.profiles, self.config.effect.kind
+        return is_kept and (effect is EffectKind.ALPHA or effect not in REPLACING)
 
     def chroma_notices(self, info: VideoInfo) -> tuple[str, ...]:
         """The notice that colour becomes 4:2:0; none where it is kept, or the encoder reports it.

@@ -119,6 +119,17 @@ def test_wide_colours_fit_what_is_written(tmp_path: Path, target: str) -> None:
     assert np.abs(load(out) - wanted).max() <= (3 if target == "out.mkv" else 1.5)
 
 
+@pytest.mark.parametrize("target", ["out.png", "out.tif", "out.webp"])
+def test_a_cutout_keeps_pixels_and_profile(tmp_path: Path, target: str) -> None:
+    source, out = save(tmp_path / "in.png", colourful(), icc=adobe_profile()), tmp_path / target
+    bgsoft.render(source, out, effect="alpha", keep="0,0,50,48", drop="50,0,14,48", **QUICK)
+    with Image.open(out) as image:
+        assert image.info["icc_profile"] == adobe_profile()
+        assert image.mode == "RGBA"
+    if target != "out.webp":
+        assert np.array_equal(load(out)[:, :40, :3], colourful()[:, :40])
+
+
 def test_another_background_makes_everything_srgb(tmp_path: Path) -> None:
     muted = np.full((48, 64, 3), (90, 160, 110), np.uint8)
     source = save(tmp_path / "in.png", muted, icc=adobe_profile())
