@@ -143,7 +143,8 @@ def _fitting(
         output: The output.
         format: Its container.
     """
-    codec = preset.get("encode", {}).get("codec", Codec.AUTO)
+    encode = preset.get("encode", {})
+    codec = encode.get("codec", Codec.AUTO)
     alpha = settings.get("effect", {}).get("kind") is EffectKind.ALPHA
     try:
         container = destination_for(output, format).container
@@ -156,6 +157,12 @@ def _fitting(
     if fits:
         return preset, ""
     notice = ""
+    names = " and ".join(name for name in ("chroma", "encoder_option") if name in encode)
+    if codec is Codec.AUTO and names:
+        notice = (
+            f"{names} of preset or config.toml left out: without a codec there, the encoder's"
+            " settings are for H.264 and HEVC"
+        )
     is_used = codec is not Codec.AUTO and settings["encode"].get("codec") is codec
     if is_used and len(container.codecs) > 1:  # pictures and animations leave no choice
         what = f"{container.name} with alpha" if alpha else container.name

@@ -345,6 +345,23 @@ def test_a_presets_codec_gives_way_to_the_output(
     assert (named.encode.codec, named.encode.quality) == (Codec.HEVC, 20)
 
 
+@pytest.mark.parametrize(
+    ("output", "settings", "left"),
+    [
+        ("b.mp4", "chroma = '420'", ""),
+        ("b.y4m", "quality = 20", ""),
+        ("b.y4m", "chroma = '420'", "chroma"),
+        ("b.webm", "chroma = '420'\nencoder_option = ['a=1']", "chroma and encoder_option"),
+    ],
+)
+def test_settings_for_h264_that_another_codec_lacks_are_named(
+    tmp_path: Path, output: str, settings: str, left: str
+) -> None:
+    path = write(tmp_path, f"[encode]\n{settings}\n")
+    config = build_config(Path("a.mp4"), tmp_path / output, preset=path)
+    assert config.left_out.partition(" of preset")[0] == left
+
+
 def test_as_toml_loads_again(tmp_path: Path) -> None:
     path = write(tmp_path, 'description = "with \\"quotes\\" and ü"\nextends = "studio"\n')
     copy = write(tmp_path, as_toml(load_preset(path)), "copy.toml")
