@@ -19,6 +19,8 @@ from bgsoft.media.timeline import Timeline
 
 _BITMAPS = frozenset({"dvb_subtitle", "dvd_subtitle", "hdmv_pgs_subtitle"})
 """Subtitles of which each is shown until the next one."""
+_MAX_PACKET_SECONDS = Fraction(1, 4)
+"""Longest sound packet where its codec has no fixed length: Opus has 120 ms, AMR in 3GP 200 ms."""
 
 
 class OutputTrack(ABC):
@@ -82,6 +84,7 @@ class CopiedTrack(OutputTrack):
         self._end = None if timeline.end is None else timeline.end / self._tick
         self._clock = _SampleClock.of(source, only_needed=not fine_clock)
         self._clips = isinstance(source, SubtitleStream)
+        self._sound = source.codec_context if isinstance(source, AudioStream) else None
         hidden_until = 0 if (source.start_time or 0) <= 0 else -math.inf
         self._hidden_until = math.inf if lead_in else hidden_until
         """Packets before this time that an edit list hides are kept: players hide them, too."""
@@ -111,7 +114,7 @@ class CopiedTrack(OutputTrack):
                     self._on_screen.clear()
                 self._on_screen.append(packet)
                 return
-            if pts + duration <= self._begin:
+            if pts + self._length(duration) <= self._begin:
                 return
             if self._clips:
                 late = int(self._begin) - pts
@@ -135,6 +138,14 @@ class CopiedTrack(OutputTrack):
         self._last_dts = last if dts is None else dts
         packet.stream = self._output
         yield packet
+
+    def _length(self, duration: int) -> Fraction:
+        """Return how many ticks a packet lasts; sound's duration may include a gap behind it."""
+        sound, length = self._sound, Fraction(duration)
+        if sound is not None and sound.frame_size > 1 and sound.sample_rate:
+            return min(length, Fraction(sound.frame_size, sound.sample_rate) / self._tick)
+        is_gap = sound is not None and length * self._tick > _MAX_PACKET_SECONDS
+        return Fraction(0) if is_gap else length
 
     def release(self) -> Iterable[Packet[Any]]:
         packets, self._on_screen = self._on_screen, []

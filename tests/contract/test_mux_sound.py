@@ -33,6 +33,7 @@ from tests.movies import (
     lag,
     packet_times,
     payloads,
+    remux,
     rerender,
     shown_pts,
     sound,
@@ -154,6 +155,18 @@ def test_a_gap_in_the_sound_stays_a_gap(tmp_path: Path) -> None:
     assert np.std(samples[round(0.45 * RATE) : round(0.75 * RATE)]) < 0.02
     assert np.std(samples[round(0.9 * RATE) : round(1.5 * RATE)]) > 0.05
     assert_in_step(whole, target, skip=0.9)
+
+
+@pytest.mark.parametrize("codec", ["aac", "libopus"])
+def test_a_part_that_begins_in_a_gap_has_the_sound_behind_it(tmp_path: Path, codec: str) -> None:
+    whole, gap = film_with_a_gap(tmp_path, codec)
+    source, target = remux(gap, tmp_path / "in.mp4"), tmp_path / "out.mp4"
+    muxer, _ = rerender(source, target, start=0.6)
+    begin = float(min(muxer.video_pts) * muxer.info.time_base)
+    (_, wanted), (start, got) = sound(whole), sound(target)
+    assert start == pytest.approx(0.8 - begin, abs=0.04)
+    wanted = wanted[RATE:][: RATE // 2]
+    assert abs(lag(wanted, got[round((1 - begin - start) * RATE) :])) <= RATE // 1000
 
 
 @crossed(extension=[".mp4", ".mkv", ".webm", ".ts"], codec=["aac", "pcm_s16le"])
