@@ -64,6 +64,10 @@ class Container:
     """The muxer accepts PCM, but hardly any player does: it is encoded again all the same."""
     options: dict[str, str] = field(default_factory=dict)
     """Muxer options."""
+    ticks_per_second: int | None = None
+    """Its clock's, to which times are rounded; None: the source's, or one a frame."""
+    max_pause_ticks: int | None = None
+    """Longest time from one picture to the next; None: any."""
     max_rate: int | None = None
     """Frames per second above which most programs play it slowly; None: any."""
     reads_back: bool = True
@@ -103,6 +107,10 @@ ANIMATED = frozenset({Codec.GIF, Codec.WEBP})
 """Codecs of animated pictures."""
 _H26X = frozenset({Codec.H264, Codec.HEVC})
 _TS_AUDIO = ("aac", "aac_latm", "ac3", "dts", "eac3", "mp2", "mp3", "opus", "s302m", "truehd")
+_MAX_MP4_TICKS = 2_000_000_000
+"""Lengths have 31 bits in FFmpeg's muxer of MP4 and MOV: 6.6 hours of a broadcast clock.
+
+Beyond that it writes wrong times. A pause of 12 hours has been closed before."""
 _AVI_PCM = ("pcm_alaw", "pcm_mulaw", "pcm_s16le", "pcm_s24le", "pcm_u8")
 
 CONTAINERS: tuple[Container, ...] = (
@@ -112,6 +120,7 @@ CONTAINERS: tuple[Container, ...] = (
         extensions=(".mp4", ".m4v"),
         codecs=_H26X | {Codec.AV1, Codec.VP9},
         edit_lists=True,
+        max_pause_ticks=_MAX_MP4_TICKS,
         text_subtitles="mov_text",
         audio_fallback=("aac",),
         recode_pcm=True,
@@ -124,6 +133,7 @@ CONTAINERS: tuple[Container, ...] = (
         codecs=_H26X | {Codec.PRORES},
         alpha_codec=Codec.PRORES,
         edit_lists=True,
+        max_pause_ticks=_MAX_MP4_TICKS,
         text_subtitles="mov_text",
         audio_fallback=("pcm_s16le", "aac"),
         options={"movflags": "+faststart"},
@@ -167,6 +177,7 @@ CONTAINERS: tuple[Container, ...] = (
         # Pixel aspect and colour have no field here; H.264 says them by itself, FFV1 does not.
         codecs=frozenset({Codec.H264}),
         numbers_frames=True,
+        max_pause_ticks=60_001,  # FFmpeg's muxer leaves no more than 60,000 places empty
         chapters=False,
         audio_fallback=("libmp3lame", "ac3", "pcm_s16le"),
         # Codecs of old AVI players; FFmpeg would write AAC, which hardly any of them reads.
@@ -191,6 +202,7 @@ CONTAINERS: tuple[Container, ...] = (
         extensions=(".y4m",),
         codecs=frozenset({Codec.RAW}),
         numbers_frames=True,
+        max_pause_ticks=1,
         streams=True,
         header_first=True,
         chapters=False,
@@ -219,6 +231,8 @@ CONTAINERS: tuple[Container, ...] = (
         alpha_codec=Codec.GIF,
         chapters=False,
         copies=frozenset(),
+        ticks_per_second=100,
+        max_pause_ticks=0xFFFF,
         max_rate=50,
     ),
     # After the picture, which a name alone stands for.
@@ -230,6 +244,8 @@ CONTAINERS: tuple[Container, ...] = (
         alpha_codec=Codec.WEBP,
         chapters=False,
         copies=frozenset(),
+        ticks_per_second=1000,
+        max_pause_ticks=0xFFFFFF,
         max_rate=60,
         reads_back=False,
         options={"loop": "0"},

@@ -255,7 +255,7 @@ class Muxer(Writer):
         self._video = stream
         self.clock = OutputClock(self.info, self.container, self.timeline)
         if self.container.numbers_frames:
-            stream.time_base = self.clock.frame_ticks
+            stream.time_base = 1 / self.clock.grid.rate
         stream.metadata.update(self._video_tags)
         if self._named_aspect is not None:
             stream.metadata["title"] = self._video_tags.get("title", "") + ROOM

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from av.audio.stream import AudioStream
 from av.container import InputContainer
@@ -26,11 +26,6 @@ _ROUNDING_SECONDS = Fraction(2, 1000)
 """How far a regular frame may lie off its place: clocks of 1 ms round by half of that."""
 _MAX_OFFSET_SECONDS = 0.1
 """How far sound may be off; EBU R 37 puts the limit at 40 ms early and 60 ms late."""
-_MAX_PAUSE_TICKS = 2_000_000_000
-"""Longest time between frames in MP4 and MOV, in units of 1/denominator of the time base.
-
-Lengths have 31 bits in FFmpeg's muxer: 6.6 hours of a broadcast clock. Beyond that it writes wrong
-times. A pause of 12 hours has been closed before."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,30 +126,72 @@ def earliest_start(source: InputContainer | None) -> Fraction | None:
 
 
 class FrameGrid:
-    """The places that pictures can have in a container that numbers its packets (AVI).
+    """The places that pictures can have in a container: whole numbers of ticks from zero on.
 
-    A picture is shown at its number divided by the frame rate, and a sound packet when those before
-    it have been played, both from zero on. Whatever does not fit that is refused: it would be shown
-    or heard at another time than in the source.
+    In a container that numbers its packets (AVI, Y4M), a tick is a frame: a picture is shown at its
+    number divided by the frame rate, and a sound packet when those before it have been played.
+    Whatever does not fit is refused: it would be shown at another time than in the source.
+
+    Args:
+        info: The video to be rendered.
+        container: The output.
     """
 
-    def __init__(self, container: Container, frame_rate: Fraction, time_base: Fraction) -> None:
-        self._container = container
-        self._rate = frame_rate
-        self._tick = time_base
-        rounding = max(_ROUNDING_SECONDS, time_base * 3 / 2)
-        self._tolerance = min(rounding * frame_rate, Fraction(9, 20))
+    def __init__(self, info: VideoInfo, container: Container) -> None:
+        self._container, self._tick = container, info.time_base
+        self.rate = Fraction(container.ticks_per_second or self._tick.denominator)
+        """Ticks in a second."""
+        self._tolerance = Fraction(1, 2)
+        if container.numbers_frames:
+            # A source of the same kind has numbers already, and may have left some out.
+            self.rate = 1 / self._tick if info.is_untimed else info.nominal_rate
+            rounding = max(_ROUNDING_SECONDS, self._tick * 3 / 2)
+            self._tolerance = min(rounding * self.rate, Fraction(9, 20))
+        self._ratio = (self._tick * self.rate).as_integer_ratio()
 
-    def check(self, pts: int) -> None:
-        """Raise UnsupportedFormatError unless a picture can be shown at a pts from the first."""
-        place = pts * self._tick * self._rate
-        if abs(place - round(place)) > self._tolerance:
-            raise UnsupportedFormatError(
-                f"cannot write {self._container.name}: it cannot hold a varying frame rate, and the"
-                f" frame at {float(pts * self._tick):.3f} s does not fit {float(self._rate):g} "
-                "frames/s; write .mp4, .mov or .mkv",
-                stage="encode",
+    def check(self, pts: int, last: int | None) -> None:
+        """Check that a picture can be shown at a time.
+
+        Args:
+            pts: The time on the output's clock, in ``info.time_base``.
+            last: That of the picture before it in the file; None: it is the first.
+
+        Raises:
+            UnsupportedFormatError: It cannot.
+        """
+        place, off = self._place(pts)
+        if off > self._tolerance:
+            self._refuse(
+                f"a varying frame rate, and the frame at {float(pts * self._tick):.3f} s does not"
+                f" fit {float(self.rate):g} frames/s"
             )
+        if last is None or pts <= last:  # packets of a finished file come in decoding order
+            return
+        ticks, most = place - self._place(last)[0], self._container.max_pause_ticks
+        if ticks < 1:
+            self._refuse(
+                f"frames less than {float(1000 / self.rate):g} ms apart, as at"
+                f" {float(pts * self._tick):.3f} s"
+            )
+        if most is not None and ticks > most:
+            seconds = float((pts - last) * self._tick)
+            pause = f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds:.3f} s"
+            self._refuse(
+                f"a pause of {pause} between frames, as at {float(last * self._tick):.3f} s"
+            )
+
+    def _place(self, pts: int) -> tuple[int, Fraction]:
+        """Return the nearest place, and how far off it is, in ticks."""
+        numerator, denominator = self._ratio
+        place = (2 * pts * numerator + denominator) // (2 * denominator)
+        return place, Fraction(abs(pts * numerator - place * denominator), denominator)
+
+    def _refuse(self, what: str) -> NoReturn:
+        name = self._container.name
+        others = ".mkv" if self._container.edit_lists else ".mp4, .mov or .mkv"
+        raise UnsupportedFormatError(
+            f"cannot write {name}: it cannot hold {what}; write {others}", stage="encode"
+        )
 
     def check_source(self, info: VideoInfo, timeline: Timeline) -> None:
         """Raise like :meth:`check`, from the packets alone, before anything is rendered.
@@ -170,10 +207,12 @@ class FrameGrid:
         clock = [dts for dts, _ in stamps if dts is not None]
         if any(later < earlier for earlier, later in itertools.pairwise(clock)):
             return  # a clock that restarts is mended while decoding
-        tick = info.time_base
+        tick, last = info.time_base, None
         shown = sorted(pts for _, pts in stamps if pts is not None and timeline.keeps(pts * tick))
         for pts in shown:
-            self.check(pts - shown[0])
+            zero = shown[0] if self._container.numbers_frames else timeline.ticks(tick)
+            self.check(pts - zero, last)
+            last = pts - zero
 
 
 class SteadySound:
@@ -242,14 +281,10 @@ class OutputClock:
         self._has_first = False
         self._container = container
         self._last: int | None = None
-        self._grid: FrameGrid | None = None
-        if container.numbers_frames:
-            # A source of the same kind has numbers already, and may have left some out.
-            rate = 1 / info.time_base if info.is_untimed else info.nominal_rate
-            self.frame_ticks = 1 / rate
-            """The unit of the clock of a container that numbers its frames."""
-            self._grid = FrameGrid(container, rate, info.time_base)
-            self._grid.check_source(info, timeline)
+        self.grid = FrameGrid(info, container)
+        """The places of the pictures."""
+        if container.numbers_frames or container.ticks_per_second is not None:
+            self.grid.check_source(info, timeline)
 
     def fix(self, pts: int) -> bool:
         """Fix the timeline by the first frame; return whether that moves it for all tracks."""
@@ -257,7 +292,7 @@ class OutputClock:
             return False
         self._has_first = True
         tick, moves = self._info.time_base, False
-        if self._grid is None:
+        if not self._container.numbers_frames:
             moves = self._timeline.include(pts * tick)
         else:
             self._timeline.origin = pts * tick
@@ -271,18 +306,6 @@ class OutputClock:
             UnsupportedFormatError: The container cannot show a frame at that time.
         """
         shifted = pts - self.shift
-        if self._grid is not None:
-            self._grid.check(shifted)
-        if self._last is not None and self._container.edit_lists:
-            self._check_pause(shifted - self._last)
+        self.grid.check(shifted, self._last)
         self._last = shifted
         return shifted
-
-    def _check_pause(self, pts: int) -> None:
-        tick, name = self._info.time_base, self._container.name
-        if pts * tick.numerator > _MAX_PAUSE_TICKS:
-            raise UnsupportedFormatError(
-                f"cannot write {name}: it cannot hold a pause of {float(pts * tick / 3600):.1f} h"
-                " between frames; write .mkv",
-                stage="encode",
-            )

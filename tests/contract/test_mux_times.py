@@ -12,10 +12,13 @@ from av.video.stream import VideoStream
 
 from bgsoft.errors import UnsupportedFormatError
 from bgsoft.frame import FrameFormat
-from tests.movies import CHAPTERS, assert_in_step, chirp, film, rerender, shown_pts, told
-from tests.outside import described_by_ffmpeg, ffmpeg
+from bgsoft.media.containers import container_for
+from bgsoft.media.mux import Muxer
+from bgsoft.media.probe import probe
+from tests.movies import CHAPTERS, FAST, assert_in_step, chirp, film, rerender, shown_pts, told
+from tests.outside import described_by_ffmpeg, ffmpeg, shown_by_ffmpeg
 from tests.rendering import encode_frames, read_back, video_info
-from tests.synthetic import SoundSpec, write_movie
+from tests.synthetic import SoundSpec, VideoSpec, write_movie
 
 
 @pytest.mark.parametrize("extension", [".mp4", ".mkv"])
@@ -105,6 +108,48 @@ def test_a_pause_of_hours(tmp_path: Path) -> None:
         1,
         2 + 7 * 3600 * 25,
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "reason"),
+    [
+        ("out.y4m", [0, 1, 3], "a pause of 0.080 s between frames, as at 0.040 s; write .mp4"),
+        ("out.avi", [0, 1, 60_003], "a pause of 2400.080 s between frames, as at 0.040 s"),
+        ("out.gif", [0, 1, 16_385], "a pause of 655.360 s between frames, as at 0.040 s"),
+        ("out.gif", [0, 1, "1.1"], "frames less than 10 ms apart, as at 0.044 s"),
+        ("out.avi", [0, 1, "1.04"], "frames less than 40 ms apart, as at 0.042 s"),
+    ],
+)
+def test_times_that_a_container_cannot_hold(
+    tmp_path: Path, name: str, times: list[int | str], reason: str
+) -> None:
+    info = video_info(FrameFormat(width=96, height=72))
+    pts = [int(3600 * Fraction(time)) for time in times]
+    with pytest.raises(UnsupportedFormatError, match=f"it cannot hold {reason}"):
+        encode_frames(tmp_path / name, info, pts)
+    encode_frames(tmp_path / "out.mkv", info, pts)
+
+
+@pytest.mark.parametrize(("name", "steps"), [("out.avi", 60_001), ("out.gif", 65_535)])
+def test_the_longest_pause(tmp_path: Path, name: str, steps: int) -> None:
+    info = video_info(FrameFormat(width=96, height=72))
+    tick = 3600 if name == "out.avi" else 900
+    encode_frames(tmp_path / name, info, [0, 3600, 3600 + steps * tick])
+    times = shown_by_ffmpeg(tmp_path / name)  # AVI's are all places
+    assert times[-1] - times[1] == Fraction(steps * tick, 90_000)
+
+
+@pytest.mark.parametrize(("name", "encoder"), [("out.y4m", "rawvideo"), ("out.gif", "gif")])
+def test_a_pause_is_refused_before_anything_is_encoded(
+    tmp_path: Path, name: str, encoder: str
+) -> None:
+    times = [Fraction(0), Fraction(1, 25), Fraction(700)]
+    info = probe(write_movie(tmp_path / "in.mkv", VideoSpec(times=times, options=FAST)))
+    with (
+        Muxer(tmp_path / name, container_for(tmp_path / name), info) as muxer,
+        pytest.raises(UnsupportedFormatError, match="a pause of"),
+    ):
+        muxer.add_encoder(encoder, width=96, height=72)
 
 
 @pytest.mark.parametrize(
