@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import Field, field, fields
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -128,12 +129,12 @@ def parse_seconds(text: str, label: str) -> float:
     if match is None:
         raise ConfigError(f"{label} must be seconds or HH:MM:SS, not {text!r}")
     sign, *parts = match.groups()
-    hours, minutes, seconds = (float(part) if part else None for part in parts)
+    hours, minutes, seconds = (Decimal(part) if part else None for part in parts)
     if (minutes is not None and (seconds or 0) >= 60) or (
         hours is not None and (minutes or 0) >= 60
     ):
         raise ConfigError(f"{label} must have minutes and seconds below 60, not {text!r}")
-    total = (hours or 0.0) * 3600 + (minutes or 0.0) * 60 + (seconds or 0.0)
+    total = float((hours or 0) * 3600 + (minutes or 0) * 60 + (seconds or 0))
     if total >= _MAX_SECONDS:
         raise ConfigError(f"{label} must be below {_MAX_SECONDS} s, not {text!r}")
     return -total if sign else total
