@@ -21,6 +21,7 @@ from bgsoft.media.source import read_packets
 from bgsoft.media.splice import SplicedClock
 from bgsoft.media.timeline import SteadySound, Timeline
 from bgsoft.media.track import CopiedTrack
+from bgsoft.media.transcode import is_lossless
 
 _MAX_LATE_SECONDS = 0.02
 """Sound that begins this much after the picture is padded where a late start cannot be kept."""
@@ -29,6 +30,8 @@ _MAX_LEAD_SECONDS = 1.0
 some."""
 MAX_BEHIND_SECONDS = 2
 """Time after a part for which a pipe is still read, to find its sound and subtitles."""
+_LONG_SECONDS = Fraction(1, 8)
+"""Longest packet that a part may begin or end with. FLAC's have 105 ms in FFmpeg, Opus' 120 ms."""
 _TRIED_SECONDS = (Fraction(1, 10), Fraction(3, 2))
 """Lengths of sound that are written to test whether a container takes it. TrueHD in MPEG-TS needs a
 second."""
@@ -95,6 +98,22 @@ class SoundCheck:
             if self._has_gaps(stream):
                 return f"{name} cannot hold gaps, so silence fills them"
         return None
+
+    def cuts_packets(self, codec: str, stream: AudioStream) -> bool:
+        """Return whether a part would lose much sound, or have too much, as its packets are long.
+
+        Of lossy codecs, whose packets are short, each part begins and ends with a whole packet.
+        """
+        part = self._timeline
+        if not is_lossless(codec) or (part.begin is None and part.end is None):
+            return False
+        times, tick = list[int](), exact(stream.time_base) or Fraction(0)
+        for packet in self._beginning(stream, _TRIED_SECONDS[-1]):
+            # NUT, and pipes of Matroska, have no durations.
+            times[-1:] = [packet.pts or 0, (packet.pts or 0) + (packet.duration or 0)]
+        lengths = sorted(later - time for time, later in itertools.pairwise(times))
+        # The middle one: a packet before a gap may last as long as the gap.
+        return bool(lengths) and lengths[len(lengths) // 2] * tick > _LONG_SECONDS
 
     def _changes(self, stream: AudioStream) -> bool:
         """Return whether one description does not fit all packets; a pipe shows that later."""

@@ -198,11 +198,8 @@ class TrackMaker:
         reason = self._sound.reason_to_encode(number, codec, stream)
         # In a container that numbers its packets, only the track's times may be in the way.
         numbered = self._container.numbers_frames and codec in (self._container.copies or ())
-        again = (
-            reason is None and self.muting is not None and self.muting.concerns(self.source, stream)
-        )
-        if again:
-            reason = "parts of it are muted"
+        again = None if reason is not None else self._reason_to_encode_again(codec, stream)
+        reason = reason or again
         if reason is None:
             self._note(number, codec, "copied")
             self._watch(stream.index, stream)
@@ -216,7 +213,7 @@ class TrackMaker:
                 first = self._sound.description(stream) if late else None
                 self.checks[stream.index] = DescribedSound(first, warn)
             return self._copy(output, stream)
-        chosen = conversion(self._container, stream, keeps_codec=again or numbered)
+        chosen = conversion(self._container, stream, keeps_codec=again is not None or numbered)
         if chosen is not None:
             target = add_audio_stream(output, chosen.encoder, stream, chosen.mix.target)
             describe(target, stream, self.metadata)
@@ -241,6 +238,14 @@ class TrackMaker:
                 on_notice=lambda text: self._notice(f"{what}: from now on {text}"),
             )
         self._drop_audio(number, codec, reason)
+        return None
+
+    def _reason_to_encode_again(self, codec: str, stream: AudioStream) -> str | None:
+        """Return why a track is encoded although the container could hold its packets."""
+        if self.muting is not None and self.muting.concerns(self.source, stream):
+            return "parts of it are muted"
+        if self._sound.cuts_packets(codec, stream):
+            return "its packets are too long to begin and end a part"
         return None
 
     def _note(self, number: int, codec: str, action: str, reason: str | None = None) -> None:

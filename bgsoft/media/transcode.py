@@ -22,6 +22,7 @@ from av.subtitles.subtitle import AssSubtitle, SubtitleSet
 from bgsoft.media.containers import Container
 from bgsoft.media.layouts import Layout, Mix, frame_layout, make_decodable, named
 from bgsoft.media.muting import Muting
+from bgsoft.media.pyav import exact
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import OutputTrack
 
@@ -45,9 +46,9 @@ of 5.0 and 6.1."""
 _DEEP_FLAC = {"strict": "experimental", "bits_per_raw_sample": "32"}
 """Without these, FFmpeg's encoder leaves out the lowest 8 of 32 bits."""
 _SILENT_FRAMES, _SILENT_SAMPLES = 4, 1024
-_WARM_UP_SECONDS = Fraction(1, 2)
+_WARM_UP_SECONDS = 2
 """How long before a part its sound is decoded: Opus needs 80 ms (RFC 7845, 4.6), and MP3 the data
-that earlier packets hold for later ones."""
+that earlier packets hold for later ones. In NUT, a packet of WavPack has a second and no length."""
 _HARD_GAP_SECONDS = 0.02
 """A gap or overlap of the input this long is filled or cut; shorter ones are clock jitter."""
 
@@ -190,7 +191,7 @@ class TranscodedTrack(OutputTrack):
         self._on_notice = on_notice
         self._muting = muting
         self._is_early = False
-        """True: the packet precedes the kept part, and only prepares the decoder."""
+        """True: the packet seems to precede the kept part, and only prepares the decoder."""
         self._next_sample = 0
         """Position on the output's clock of a sample whose frame does not say it."""
         self._declared = self._source = make_decodable(source.codec_context)
@@ -226,8 +227,15 @@ class TranscodedTrack(OutputTrack):
         except av.FFmpegError:
             self.damaged_packets += packet is not None and not self._is_early
             return
-        for frame in () if self._is_early else frames:
-            yield from self._encode(frame)
+        for frame in frames:
+            if not self._precedes_part(frame):
+                yield from self._encode(frame)
+
+    def _precedes_part(self, frame: AudioFrame) -> bool:
+        begin, tick = self._timeline.begin, exact(frame.time_base)
+        if begin is None or frame.pts is None or tick is None:
+            return self._is_early
+        return frame.pts * tick + Fraction(frame.samples, frame.sample_rate) <= begin
 
     def _encode(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
         wanted = (frame.format.name, frame.layout.name, frame.sample_rate)
@@ -263,7 +271,10 @@ class TranscodedTrack(OutputTrack):
         limited = not context.format.name.startswith(("flt", "dbl"))
         pan = mix.filter(frame.layout.name, limited=limited)
         mixer = [] if pan is None else [graph.add("pan", pan)]
-        trim = [graph.add("atrim", "start_pts=0")] if self._timeline.is_part else []
+        kept = ["start_pts=0"] if self._timeline.is_part else []
+        if self._timeline.end is not None:
+            kept.append(f"end_pts={round((self._timeline.end - self._timeline.origin) * rate)}")
+        trim = [graph.add("atrim", ":".join(kept))] if kept else []
         resample, shape = graph.add("aresample", resampling), graph.add("aformat", wanted)
         sink = graph.add("abuffersink")
         graph.link_nodes(source, *mixer, resample, *trim, shape, sink).configure()
@@ -273,7 +284,8 @@ class TranscodedTrack(OutputTrack):
 
     def _pull(self, graph: Graph, frame: AudioFrame | None) -> Iterator[Packet[Any]]:
         """Push a frame into a filter (None ends it), and encode the frames that come out."""
-        graph.push(frame)
+        with contextlib.suppress(av.error.EOFError):  # the end of the kept part has passed
+            graph.push(frame)
         while True:
             try:
                 filtered = graph.pull()

@@ -169,6 +169,24 @@ def test_a_part_that_begins_in_a_gap_has_the_sound_behind_it(tmp_path: Path, cod
     assert abs(lag(wanted, got[round((1 - begin - start) * RATE) :])) <= RATE // 1000
 
 
+@pytest.mark.parametrize(
+    ("codec", "origin", "extension"),
+    [("flac", ".mkv", ".mkv"), ("wavpack", ".nut", ".nut"), ("flac", ".mkv", ".mov")],
+)
+def test_a_part_of_sound_in_long_packets_has_all_its_sound(
+    tmp_path: Path, codec: str, origin: str, extension: str
+) -> None:
+    source, target = tmp_path / f"in{origin}", tmp_path / f"out{extension}"
+    plain = chirp(tmp_path / "plain.mkv", video=film())
+    ffmpeg("-i", plain, "-c:v", "copy", "-c:a", codec, "-frame_size", "30000", source)
+    muxer, events = rerender(source, target, start=0.52, duration=0.6)
+    assert (muxer.audio[0].action, told(events) == "") == ("transcoded", extension != ".mov")
+    (_, wanted), (start, got) = sound(source), sound(target)
+    assert start == 0
+    begin = round(0.52 * RATE)
+    assert np.array_equal(got, wanted[begin : begin + round(0.6 * RATE)])
+
+
 @crossed(extension=[".mp4", ".mkv", ".webm", ".ts"], codec=["aac", "pcm_s16le"])
 def test_a_part_is_in_step(tmp_path: Path, extension: str, codec: str) -> None:
     source = chirp(tmp_path / "in.mkv", video=film(), codec=codec)
