@@ -45,6 +45,9 @@ _MAX_ASPECT = 1.03
 
 Other tools round sizes to multiples of up to 16 samples."""
 
+_ROUNDING_SECONDS = Fraction(1, 100)
+"""How early a matte may be taken: containers round times, and programs frame rates. 29.97 in place
+of 30000/1001 is 3.6 ms in an hour."""
 _LUMA_FIRST = ("gray", "yuv4", "yuvj4", "nv12", "nv21")
 """Beginnings of the names of pixel formats whose first plane is luma."""
 _FULL_RANGE = np.rint(((np.arange(256) - 16) * 255 / 219).clip(0, 255)).astype(np.uint8)
@@ -87,8 +90,7 @@ class MatteReader(Closing):
         self._rate = self._info.frame_rate or Fraction(25)
         self._step = 1 / self._rate
         other = 1 / info.frame_rate if info.frame_rate else self._step
-        self._tolerance = min(self._step, other) / 4
-        """Times are rounded to each container's time base."""
+        self._tolerance = min(self._step / 4, other / 4, _ROUNDING_SECONDS)
         self._end = Fraction(0)
         """End time of the last matte that was read."""
 

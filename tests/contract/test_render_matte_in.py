@@ -134,6 +134,15 @@ def test_mattes_by_time(tmp_path: Path) -> None:
         assert np.abs(matte - truth(1)).max() <= 3
 
 
+def test_a_matte_by_time_is_not_taken_early(tmp_path: Path) -> None:
+    clip, given = tmp_path / "in.mkv", tmp_path / "m.mkv"
+    write_frames(clip, map(truth, range(5)), rate=Fraction(5, 2))
+    write_frames(given, map(truth, range(4)), pixels="gray", rate=2)
+    bgsoft.render(clip, tmp_path / "out.mkv", matte_in=given, matte_match="time", **MATTE)
+    for number, matte in zip((0, 0, 1, 2, 3), mattes(tmp_path / "out.mkv"), strict=True):
+        assert np.abs(matte - truth(number)).max() <= 3
+
+
 def test_pictures_by_time(tmp_path: Path) -> None:
     """Without ``fps``, matte pictures last 1/25 s each."""
     clip, files = write_noise(tmp_path / "in.mkv"), write_pictures(tmp_path / "m")
