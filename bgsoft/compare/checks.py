@@ -14,12 +14,14 @@ from av.filter import Graph
 
 from bgsoft.compare.facts import EARLY_PACKETS, TRACK_KINDS, FileFacts, TrackFacts
 from bgsoft.compare.result import Check
+from bgsoft.media.containers import CONTAINERS
 from bgsoft.media.identifying import is_known_to_identify
-from bgsoft.media.info import Crop
+from bgsoft.media.info import Crop, VideoInfo
 from bgsoft.media.layouts import Layout, Mix, frame_layout, make_decodable, sorted_layout
 from bgsoft.media.source import open_input
 from bgsoft.media.transcode import READABLE
 
+_NUMBERED = {each.muxer for each in CONTAINERS if each.numbers_frames}
 _CHAPTER_TICK = Fraction(1, 1000)
 """Matroska rounds chapters to nanoseconds, MP4 to milliseconds."""
 
@@ -38,7 +40,7 @@ def _timestamps(
     a: FileFacts, b: FileFacts, times_a: Sequence[Fraction], times_b: Sequence[Fraction]
 ) -> Check:
     """Compare times of frames, counted from each file's first frame; report a shifted start."""
-    tick = max(a.info.time_base, b.info.time_base)
+    tick = max(map(_clock, (a.info, b.info)))
     offset = times_b[0] - times_a[0]
     gaps = [abs(there - here - offset) for here, there in zip(times_a, times_b, strict=False)]
     widest = max(gaps)
@@ -52,6 +54,11 @@ def _timestamps(
     if abs(offset) > tick:
         detail += f"; all of B {abs(float(offset)):.3f} s {'later' if offset > 0 else 'earlier'}"
     return Check("timestamps", widest <= tick, detail)
+
+
+def _clock(info: VideoInfo) -> Fraction:
+    """Return how far times may be rounded: in Y4M and AVI, where a tick is a frame, half of it."""
+    return info.time_base / (2 if info.container in _NUMBERED else 1)
 
 
 def structure_checks(a: FileFacts, b: FileFacts) -> list[Check]:

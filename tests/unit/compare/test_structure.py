@@ -91,6 +91,16 @@ def test_late_frame_is_found(write: Write) -> None:
     assert "20.000 ms apart, at frame 7" in found["timestamps"]
 
 
+def test_a_frame_that_a_clock_of_frames_moves_is_found(tmp_path: Path) -> None:
+    times = [time for time in regular_times(9) if time != Fraction(4, 25)]
+    source = write_movie(tmp_path / "a.mp4", replace(VIDEO, times=times))
+    moved = tmp_path / "b.y4m"
+    ffmpeg("-i", source, "-vf", "setpts=N/25/TB", "-f", "yuv4mpegpipe", moved)
+    assert "40.000 ms apart, at frame 4" in failed(run(source, moved))["timestamps"]
+    ffmpeg("-i", write_movie(source, VIDEO), "-f", "yuv4mpegpipe", moved)
+    assert "timestamps" not in failed(run(source, moved))
+
+
 def test_missing_frames_are_found(write: Write) -> None:
     result = run(write("a.mp4"), write(video=replace(VIDEO, times=regular_times(23))))
     assert failed(result)["frame count"] == "A has 25, B 23"
