@@ -128,7 +128,7 @@ def earliest_start(source: InputContainer | None) -> Fraction | None:
 class FrameGrid:
     """The places that pictures can have in a container: whole numbers of ticks from zero on.
 
-    In a container that numbers its packets (AVI, Y4M), a tick is a frame: a picture is shown at its
+    In a container that numbers its packets (AVI, Y4M), a tick is a frame. A picture is shown at its
     number divided by the frame rate, and a sound packet when those before it have been played.
     Whatever does not fit is refused: it would be shown at another time than in the source.
 
