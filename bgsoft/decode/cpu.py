@@ -163,9 +163,10 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
         if last is None or self._settings.threads == 1:
             return
         hidden = sum(stamp > last for stamp in self._pending)
-        if hidden and self.info.pipe is not None:
+        read_once = self.info.pipe is not None or self._restarted  # else a time is one place
+        if hidden and read_once:
             self._report("fault", f"cannot decode {hidden} pictures at the end", last)
-        if not hidden or self.info.pipe is not None:
+        if not hidden or read_once:
             return
         # With frame threads, an error while the decoder is drained hides the frames behind it,
         # and PyAV cannot read on. Without threads an error belongs to its packet, and draining

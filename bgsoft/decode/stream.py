@@ -18,6 +18,7 @@ from bgsoft.decode.base import DecodeSettings, DecodeStats
 from bgsoft.errors import ConfigError, DecodeError, OpenError
 from bgsoft.frame import Frame
 from bgsoft.media.info import STILLS, VideoInfo, ends_early
+from bgsoft.media.listing import can_seek
 from bgsoft.media.messages import MessageReader
 from bgsoft.media.pipe import MAX_READ_ERRORS
 from bgsoft.media.source import RAW_STREAMS, open_input, rendered_packets
@@ -181,6 +182,9 @@ class StreamDecoder(Closing, Generic[P]):
         self.stats = DecodeStats()
         self.events: list[Event] = []
         self._settings = settings or DecodeSettings()
+        by_time = self._settings.range is None and self._settings.start_seconds > 0
+        self._seeks = info.container not in NOT_SEEKABLE and (not by_time or can_seek(info))
+        """Decoding may begin at a time. A range has been listed already."""
         self._container: InputContainer | None = None
         self._demux: Callable[[VideoStream], Iterator[Packet[VideoStream]]] | None = None
         self._read_error: str | None = None
@@ -353,7 +357,7 @@ class StreamDecoder(Closing, Generic[P]):
     def _read(self, from_pts: int | None, *, threaded: bool = True) -> Iterator[P]:
         """Decode from an intact key frame at or before a pts, or from the beginning."""
         info, pts = self.info, from_pts
-        if pts is None or info.container in NOT_SEEKABLE:
+        if pts is None or not self._seeks:
             return self._decode(None, threaded=threaded)
         errors = self.stats.corrupt_packets
         for seconds in _SEEK_BACK_SECONDS:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import threading
 from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+import av
 from av.packet import Packet
 
 from bgsoft.errors import RenderCancelledError
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.source import read_packets
+from bgsoft.media.source import open_input, read_packets
 from bgsoft.media.splice import FORWARD_SECONDS
+from bgsoft.outputs import stamp
 from bgsoft.records import NamedTuple
 
 
@@ -46,16 +51,10 @@ def list_frames(info: VideoInfo, cancel: threading.Event | None = None) -> Frame
         NotListedError: The frames differ from the packets, or their times are not distinct.
         RenderCancelledError: ``cancel`` was set.
     """
-    leap = FORWARD_SECONDS / info.time_base
     pts, keys = array("q"), array("q")
-    clock: int | None = None
-    for packet in read_packets(info.path, info.stream_index):
+    for packet in _steady(read_packets(info.path, info.stream_index), info):
         if cancel is not None and cancel.is_set():
             raise RenderCancelledError("interrupted")
-        if packet.dts is not None:
-            if clock is not None and not 0 <= packet.dts - clock < leap:
-                raise NotListedError("its clock restarts midway")
-            clock = packet.dts
         if not shows_frame(packet, info):
             continue
         if packet.pts is None:
@@ -67,3 +66,40 @@ def list_frames(info: VideoInfo, cancel: threading.Event | None = None) -> Frame
     if any(before == after for before, after in pairwise(pts)):
         raise NotListedError("some of its frames have the same timestamp")
     return FrameTimes(pts, keys)
+
+
+def _steady(packets: Iterable[Packet[Any]], info: VideoInfo) -> Iterator[Packet[Any]]:
+    """Return a video's packets; raise NotListedError where their clock restarts."""
+    leap = FORWARD_SECONDS / info.time_base
+    clock: int | None = None
+    for packet in packets:
+        if packet.dts is not None:
+            if clock is not None and not 0 <= packet.dts - clock < leap:
+                raise NotListedError("its clock restarts midway")
+            clock = packet.dts
+        yield packet
+
+
+def can_seek(info: VideoInfo) -> bool:
+    """Return whether each time is one place of a file, so that reading can begin at a time.
+
+    All packets of a broadcast's video are read to find that out, as its clock may restart.
+
+    Raises:
+        OpenError: The file cannot be opened.
+    """
+    return not info.is_broadcast or _is_steady(info, stamp(info.path))
+
+
+@lru_cache(maxsize=4)
+def _is_steady(info: VideoInfo, _stamp: str) -> bool:
+    with open_input(info.path) as file:
+        try:
+            deque(_steady(file.demux(file.streams[info.stream_index]), info), maxlen=0)
+        except (
+            NotListedError,
+            av.FFmpegError,
+            IndexError,
+        ):  # what follows damage is unknown
+            return False
+    return True

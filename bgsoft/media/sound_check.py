@@ -16,6 +16,7 @@ from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.copied import AdtsConfig, adts_config, copy_problem, describes_itself
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.listing import can_seek
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import read_packets
 from bgsoft.media.splice import SplicedClock
@@ -127,6 +128,7 @@ class SoundCheck:
         copy, config, last = CopiedTrack(stream, stream, self._timeline), AdtsConfig(), None
         video = () if splices is None else (self._info.stream_index,)
         begin = self._timeline.begin
+        begin = begin if begin is not None and can_seek(self._info) else None
         packets = read_packets(self._info.path, stream.index, *video, begin=begin)
         for packet in packets if splices is None else splices.feed_all(packets):
             for kept in copy.feed(packet) if packet.stream_index == stream.index else ():

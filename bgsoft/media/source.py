@@ -264,15 +264,15 @@ def rendered_packets(pipe: PipeInput, video_index: int) -> PipePackets:
     return pipe.packets
 
 
-def seek_before(file: InputContainer, begin: Fraction | None) -> None:
+def seek_before(file: InputContainer, begin: Fraction) -> None:
     """Go to a time early enough to find a subtitle that is on screen at ``begin``."""
-    if begin is not None and begin > _SEEK_MARGIN_SECONDS:
+    if begin > _SEEK_MARGIN_SECONDS:
         time = begin - _SEEK_MARGIN_SECONDS
         # A seek that fails leaves the input at its start: slower, but right.
         with contextlib.suppress(av.FFmpegError):
             file.seek(int(time * av.time_base))
             if file.format.name in ("mpegts", "mpeg"):
-                # If the clock restarts, FFmpeg may find no such time, and go to the end.
+                # FFmpeg may find no such time, as by another program's clock, and go to the end.
                 first = next((p for p in file.demux() if p.dts is not None), None)
                 landed = 0 if first is None else (first.dts or 0) * first.time_base
                 is_near = abs(landed - time) < _NEAR_SECONDS
@@ -288,7 +288,8 @@ def read_packets(
     read further; the decoder reports that.
     """
     with open_input(source) as file, contextlib.suppress(av.FFmpegError):
-        seek_before(file, begin)
+        if begin is not None:
+            seek_before(file, begin)
         for packet in file.demux([file.streams[index] for index in indices]):
             if packet.size:
                 yield packet

@@ -18,6 +18,7 @@ from av.stream import Discard
 
 from bgsoft.media.identifying import has_coordinates
 from bgsoft.media.info import ends_early
+from bgsoft.media.listing import can_seek
 from bgsoft.media.sound_check import MAX_BEHIND_SECONDS
 from bgsoft.media.source import rendered_packets, seek_before
 from bgsoft.media.splice import SplicedClock
@@ -181,7 +182,8 @@ class CopiedTracks:
         if self._pipe is not None:
             yield from self._pipe.others()
             return
-        seek_before(self._source, self._timeline.begin)
+        if self._timeline.begin is not None and can_seek(self._info):
+            seek_before(self._source, self._timeline.begin)
         watched = [] if self._splices is None else [self._info.stream_index]
         streams = [self._source.streams[index] for index in (*watched, *self._tracks)]
         try:

@@ -530,6 +530,23 @@ def test_a_clock_that_restarts_continues(tmp_path: Path) -> None:
     assert steps == {3600}
 
 
+@pytest.mark.parametrize("start", [3, 6])
+def test_a_part_of_joined_recordings_is_that_of_the_whole(
+    start: int, tmp_path: Path, make_decoder: Callable[..., Decoder]
+) -> None:
+    joined = tmp_path / "joined.ts"
+    options = X264 | {"g": "5", "bf": "0"}
+    part = write_video(tmp_path / "part.ts", VideoSpec(times=regular_times(125), options=options))
+    joined.write_bytes(part.read_bytes() * 2)
+    with make_decoder(joined) as decoder:
+        whole = decode_all(decoder)
+    with make_decoder(joined, start_seconds=start) as decoder:
+        seen = decode_all(decoder)
+    assert [(frame.pts, frame.number) for frame in seen] == [
+        (frame.pts, frame.number) for frame in whole[25 * start :]
+    ]
+
+
 @pytest.mark.parametrize("level", [0, 128, 255])
 def test_rgb_becomes_bt709_limited_range(level: int, tmp_path: Path) -> None:
     red, green, blue = level, 255 - level // 2, 64
