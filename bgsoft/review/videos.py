@@ -15,7 +15,7 @@ from bgsoft.errors import ConfigError, UnsupportedFormatError
 from bgsoft.frame import Frame
 from bgsoft.media.endpoints import EndpointKind, source_for
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.listing import shows_frame
+from bgsoft.media.listing import can_seek, shows_frame
 from bgsoft.media.source import read_packets
 from bgsoft.rendering.host import host_planes
 from bgsoft.ring import FrameRing
@@ -33,7 +33,8 @@ class ReviewVideo:
         remedy: For messages: what to do then.
 
     Raises:
-        OpenError, UnsupportedFormatError: The file is not a video with timed packets.
+        OpenError, UnsupportedFormatError: The file is not a video with timed packets, or its clock
+            restarts.
     """
 
     def __init__(self, path: Path, verb: str = "review", remedy: str = "name one") -> None:
@@ -48,10 +49,11 @@ class ReviewVideo:
         times = [packet.pts for packet in packets if shows_frame(packet, self.info)]
         self.pts: list[int] = sorted(pts for pts in times if pts is not None)
         """pts of all frames, in order."""
-        if len(self.pts) < len(times) or not times:
+        is_steady = can_seek(self.info)
+        if len(self.pts) < len(times) or not times or not is_steady:
+            reason = "its packets carry no times" if is_steady else "its clock restarts midway"
             raise UnsupportedFormatError(
-                f"cannot {verb} {path}: its packets carry no times; copy it into another"
-                " container, such as .mkv",
+                f"cannot {verb} {path}: {reason}; copy it into another container, such as .mkv",
                 path=path,
             )
 

@@ -21,6 +21,7 @@ from bgsoft.settings.regions_file import read_regions
 from tests.fakes import host_frames
 from tests.movies import shown_pts
 from tests.outside import ffmpeg
+from tests.synthetic import write_frames
 from tests.unit.review.pages import RATE, Page, room, write, write_report
 
 FRAMES = 60
@@ -290,6 +291,15 @@ def test_packets_that_show_nothing_are_no_frames(tmp_path: Path) -> None:
             packets = sum(1 for packet in file.demux(video=0) if packet.size)
         assert ReviewVideo(path).pts == shown_pts(path)
         assert len(shown_pts(path)) < packets
+
+
+def test_joined_recordings_are_rejected(tmp_path: Path) -> None:
+    joined = tmp_path / "joined.ts"
+    part = write_frames(tmp_path / "part.ts", room(12), codec="mpeg2video")
+    joined.write_bytes(part.read_bytes() * 2)
+    assert len(ReviewVideo(part).pts) == 12
+    with pytest.raises(UnsupportedFormatError, match=r"joined\.ts: its clock restarts midway"):
+        ReviewVideo(joined)
 
 
 @pytest.mark.parametrize("by_report", [True, False])
