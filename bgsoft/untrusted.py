@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import stat
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from bgsoft.errors import translated
 
+NOT_REGULAR = "it is not a regular file; only the input of bgsoft render may be a pipe"
 _MAX_TOML_BYTES = 1 << 20
 
 _too_deep = translated(RecursionError, to=lambda _: ValueError("it is nested too deeply"))
 _not_utf_8 = translated(UnicodeDecodeError, to=lambda _: ValueError("it is not UTF-8"))
+
+
+def file_state(path: Path) -> os.stat_result:
+    """Return the state of a file; raises OSError if it is a pipe, which can be read only once."""
+    state = path.stat()
+    if stat.S_ISFIFO(state.st_mode):
+        raise OSError(errno.EINVAL, NOT_REGULAR)
+    return state
 
 
 def parse_json(data: str | bytes) -> Any:

@@ -13,7 +13,7 @@ from bgsoft.errors import ConfigError, os_errors_as
 from bgsoft.outputs import write_whole, writing
 from bgsoft.settings.regions import Region, RegionShape
 from bgsoft.settings.regions_file import parse_regions
-from bgsoft.untrusted import parse_toml, read_toml_bytes
+from bgsoft.untrusted import file_state, parse_toml, read_toml_bytes
 
 _HEADER = re.compile(r"\s*\[\[\s*region\s*\]\]")
 _NEW_KEYS = ("action", *(shape.value for shape in RegionShape), "from", "to", "follow")
@@ -111,7 +111,10 @@ class RegionsFile:
 
     def _read_data(self) -> bytes:
         with os_errors_as(ConfigError, f"cannot read regions file {self.path}", path=self.path):
-            return read_toml_bytes(self.path) if self.path.exists() else b""
+            if not self.path.exists():
+                return b""
+            file_state(self.path)
+            return read_toml_bytes(self.path)
 
     def _block(self, entry: object) -> str:
         if isinstance(entry, int) and not isinstance(entry, bool):

@@ -32,7 +32,7 @@ from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.info import VideoInfo
 from bgsoft.records import dataclass
 from bgsoft.suggestions import did_you_mean
-from bgsoft.untrusted import parse_json
+from bgsoft.untrusted import file_state, parse_json
 
 _KEYS = ("id", "main", "hide", "interpolate", "faces")
 _LENGTHS = (4, 5, 6, 7, 8, 11, 12, 13)
@@ -388,6 +388,7 @@ def read_faces_file(path: Path) -> KnownFaces:
     """
     what, known = f"cannot read face file {path}", KnownFaces(path)
     with os_errors_as(ConfigError, what, path=path):
+        file_state(path)
         lines = enumerate(path.read_bytes().splitlines(), 1)
     filled = [(number, line) for number, line in lines if line.strip()]
     if not filled:

@@ -27,6 +27,7 @@ from bgsoft.media.pipe import PipeInput, PipePackets
 from bgsoft.media.pyav import PYAV_ERRORS, TAG_OPTIONS
 from bgsoft.outputs import DASH
 from bgsoft.suggestions import nearest, network_address
+from bgsoft.untrusted import NOT_REGULAR
 
 RAW_STREAMS = ("h264", "hevc", "vvc", "m4v", "h263", "mpegvideo", "vc1", "obu")
 """Demuxers of streams without a container: they have no index and no timestamps."""
@@ -113,8 +114,7 @@ def read_head(path: Path) -> bytes:
             raise OpenError(f"cannot read {path}: it is a folder; name a video file", path=path)
         if not stat.S_ISREG(mode):
             # A pipe or device would block, and cannot be read twice.
-            text = "it is not a regular file; only the input of bgsoft render may be a pipe"
-            raise OpenError(f"cannot read {path}: {text}", path=path)
+            raise OpenError(f"cannot read {path}: {NOT_REGULAR}", path=path)
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     return _not_empty(path, head)

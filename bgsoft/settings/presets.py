@@ -21,7 +21,7 @@ from bgsoft.settings.config import EffectKind, FaceMode, RenderConfig
 from bgsoft.settings.options import PICTURE_SECTIONS, SECTIONS, effect_for, read_value
 from bgsoft.settings.setting import declared, is_model_file
 from bgsoft.suggestions import did_you_mean, network_address
-from bgsoft.untrusted import read_toml
+from bgsoft.untrusted import NOT_REGULAR, read_toml
 
 _MAX_PARENTS = 32
 _NAME = r"[A-Za-z0-9_-]{1,64}"
@@ -286,10 +286,10 @@ def _find(name_or_path: str, folder: Path | None) -> Path:
     if names_file(name_or_path):
         path = Path(name_or_path) if folder is None else folder / name_or_path
         if not os.path.isfile(path):  # noqa: PTH113 - pathlib raises for names that are too long
-            problem = f"cannot read preset {path}: there is no such file"
+            problem = NOT_REGULAR if os.path.exists(path) else "there is no such file"  # noqa: PTH110
             if os.path.isdir(path):  # noqa: PTH112
-                problem = f"cannot read preset {path}: it is a folder"
-            raise PresetError(problem, path=path)
+                problem = "it is a folder"
+            raise PresetError(f"cannot read preset {path}: {problem}", path=path)
         return path.resolve()
     for home in (shipped_folder, user_folder):
         path = home() / f"{name_or_path}.toml"

@@ -31,7 +31,7 @@ from bgsoft.errors import ConfigError, os_errors_as
 from bgsoft.settings.regions import Outline, Region, RegionAction, RegionShape, parse_lengths
 from bgsoft.settings.setting import parse_seconds
 from bgsoft.suggestions import did_you_mean
-from bgsoft.untrusted import parse_toml, read_toml_bytes
+from bgsoft.untrusted import file_state, parse_toml, read_toml_bytes
 
 REGIONS_SUFFIX = ".regions.toml"
 """Suffix of the regions file next to a video: ``in.regions.toml`` for ``in.mp4``."""
@@ -47,7 +47,7 @@ def read_regions(path: Path) -> tuple[Region, ...]:
         ConfigError: It cannot be read, or is malformed; the message names the place.
     """
     with os_errors_as(ConfigError, f"cannot read regions file {path}", path=path):
-        state = path.stat()
+        state = file_state(path)
         return _read(path, (state.st_mtime_ns, state.st_size, state.st_ino))
 
 

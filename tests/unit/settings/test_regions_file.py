@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
+from bgsoft.correct.regions import RegionsFile
 from bgsoft.errors import ConfigError
+from bgsoft.face.faces_file import read_faces_file
+from bgsoft.settings.presets import load_preset
 from bgsoft.settings.regions import Length, RegionAction, RegionShape
 from bgsoft.settings.regions_file import read_regions
 
@@ -52,6 +56,16 @@ def test_an_edited_file_is_read_again(tmp_path: Path) -> None:
     os.utime(path, ns=(1, 1))
     (after,) = read_regions(path)
     assert (before[0].action, after.action) == (RegionAction.HIDE, RegionAction.KEEP)
+
+
+@pytest.mark.parametrize(
+    "read", [read_regions, RegionsFile, read_faces_file, lambda path: load_preset(str(path))]
+)
+def test_pipes_are_rejected(read: Callable[[Path], object], tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.toml"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match=r"cannot read .*pipe\.toml: it is not a regular file"):
+        read(pipe)
 
 
 BOX = 'box = "0,0,9,9"'
