@@ -14,7 +14,7 @@ import shutil
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from bgsoft.closing import Closing
@@ -32,6 +32,7 @@ _REASONS: dict[int | None, str] = {
     errno.EACCES: "permission denied",
     errno.EPERM: "permission denied",
     errno.EPIPE: "its reader has closed it",
+    errno.ENXIO: "nothing reads this pipe",
 }
 _MAX_TRIES = 100
 """Attempts to create a folder for a file before an error is raised."""
@@ -286,7 +287,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, what: str, data: str | bytes) -> None:
-    """Write or replace a file in one step; text as UTF-8. :data:`DASH` is allowed.
+    """Write or replace a file in one step; text as UTF-8. A pipe or :data:`DASH` is allowed.
 
     Raises:
         OutputError: It cannot be written; an existing file stays.
@@ -297,7 +298,9 @@ def write_whole(path: Path, what: str, data: str | bytes) -> None:
                 sys.stdout.write(data)
                 sys.stdout.flush()
             return
-        with replacing(path) as part:
+        # A pipe without a reader is an error; opened without this, it would wait for ever.
+        kept_open = _opened(path, os.O_WRONLY | os.O_NONBLOCK) if path.is_fifo() else nullcontext()
+        with kept_open, replacing(path) as part:
             part.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
