@@ -8,6 +8,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -75,16 +76,16 @@ def find(
     hidden = resolved(leave_out, "output folder")
     for source in sources:
         for path in _matches(source):
-            is_folder, is_named = path.is_dir(), path.absolute() in by_name
-            file = Found(path, Path(), is_named=is_named)
-            for found in _in_folder(path, hidden) if is_folder else [file]:
-                inside = found.folder / found.path.name
-                if found.path.absolute() in seen or _is_excluded(inside, exclude):
+            is_folder = path.is_dir()
+            for found in _in_folder(path, hidden) if is_folder else [Found(path, Path())]:
+                inside, place = found.folder / found.path.name, found.path.absolute()
+                if place in seen or _is_excluded(inside, exclude):
                     continue
-                seen.add(found.path.absolute())
+                seen.add(place)
+                is_named = place in by_name and not found.is_linked_folder
                 ending = _LINKED if found.is_linked_folder else found.path.suffix.lower()
-                if not is_folder or ending in _SUFFIXES:
-                    yield found
+                if not is_folder or is_named or ending in _SUFFIXES:
+                    yield replace(found, is_named=is_named)
                 elif passed_over is not None:
                     passed_over[ending] += 1
 

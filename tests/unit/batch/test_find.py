@@ -50,6 +50,13 @@ def test_a_folder_is_searched_to_the_bottom(tree: Path) -> None:
     ]
 
 
+def test_a_named_file_is_taken_also_where_its_folder_is_named_before(tree: Path) -> None:
+    sources = [str(tree), str(tree / "notes.txt"), str(tree / "b.mp4")]
+    found = {each.path.name: each.is_named for each in find(sources, leave_out=tree, named=sources)}
+    taken = {name for name, is_named in found.items() if is_named}
+    assert (taken, len(found)) == ({"notes.txt", "b.mp4"}, 6)
+
+
 def test_what_is_passed_over_in_folders_is_counted(tree: Path) -> None:
     for name in ("x.CR3", "2024/y.cr3", "2024/z.xyz", "out/w.cr3", ".cr3"):
         (tree / name).write_bytes(b"x")
