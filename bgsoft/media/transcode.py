@@ -92,8 +92,8 @@ def fallback_encoders(
         encoders.remove(plain)
         if plain == _PCM and context.format.bits > 16:
             plain = "pcm_s24le"
-        has_32_bits = codec == "flac" and _flac_bits(context.extradata) > 24
-        deep = "pcm_s32le" if has_32_bits else _DEEP_PCM.get(context.format.packed.name, plain)
+        deep = _DEEP_PCM.get(context.format.packed.name, plain)
+        deep = "pcm_s32le" if _has_32_bits(context) else deep
         held = container.copies
         lossless = dict.fromkeys((deep, plain))
         encoders[:0] = [each for each in lossless if held is None or each in held]
@@ -128,17 +128,20 @@ def add_audio_stream(
         context.bit_rate = max(_BITS_PER_CHANNEL * len(layout.channels), kept)
     if encoder == "libopus" and len(layout.channels) > 2:
         context.options = _OPUS_SURROUND
-    if encoder == decoder.codec.canonical_name == "flac" and _flac_bits(decoder.extradata) > 24:
+    if encoder == decoder.codec.canonical_name == "flac" and _has_32_bits(decoder):
         context.options = _DEEP_FLAC
     context.open()
     return stream
 
 
-def _flac_bits(header: bytes | None) -> int:
-    """Bits of a sample, by STREAMINFO (RFC 9639, 8.2); 0 where there is none."""
-    if header is None or len(header) < 14:
-        return 0
-    return ((header[12] & 1) << 4 | header[13] >> 4) + 1
+def _has_32_bits(decoder: AudioCodecContext) -> bool:
+    """Return whether samples are whole numbers of 32 bits; FFmpeg decodes 24 bits as 32, too."""
+    codec, header = decoder.codec.canonical_name, decoder.extradata or b""
+    if codec == "flac":  # STREAMINFO has the bits less one (RFC 9639, 8.2)
+        return len(header) >= 14 and ((header[12] & 1) << 4 | header[13] >> 4) >= 24
+    # The header of WavPack does not say.
+    is_deep = codec == "wavpack" or codec.startswith(("pcm_s32", "pcm_u32"))
+    return is_deep and decoder.format.packed.name == "s32"
 
 
 def _keep_format(encoder: AudioCodecContext, decoder: AudioCodecContext) -> None:

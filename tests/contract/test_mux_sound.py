@@ -232,6 +232,7 @@ DEEP = {
     "flac": ("-sample_fmt", "s32", "-bits_per_raw_sample", "32", "-strict", "-2"),
     "s302m": ("-sample_fmt", "s32", "-strict", "-2"),
     "tta": ("-sample_fmt", "s16"),
+    "wavpack": ("-sample_fmt", "s32p"),
 }
 
 
@@ -241,7 +242,9 @@ DEEP = {
         ("s302m", ".ts", ".avi", "pcm_s24le"),
         ("s302m", ".ts", ".mov", "pcm_s24le"),
         ("pcm_s64le", ".nut", ".mkv", "pcm_s32le"),
+        ("pcm_u32le", ".nut", ".mkv", "pcm_s32le"),
         ("flac", ".mkv", ".mov", "pcm_s32le"),
+        ("wavpack", ".mkv", ".mov", "pcm_s32le"),
         ("tta", ".mkv", ".mov", "pcm_s16le"),
         ("s302m", ".ts", ".mkv", "flac"),
     ],
