@@ -42,6 +42,9 @@ _EARLY_SECONDS = Fraction(1, 10)
 """Sound that begins this long before the picture is played. Less may be a codec's priming: that of
 AAC is 44 ms."""
 
+_FLOATS = ("flt", "dbl")
+"""Sample formats that hold more than full level."""
+
 SHOWS_ALL = "nothing is hidden or replaced in it"
 """Why a picture is left out."""
 _FONTS = (b"\0\1\0\0", b"OTTO", b"true", b"typ1", b"ttcf", b"wOFF", b"wOF2")
@@ -226,8 +229,11 @@ class TrackMaker:
                 text = f"{what} is encoded again: {reason}"
             rates = [each.codec_context.sample_rate for each in (stream, target)]
             rate = "" if rates[0] == rates[1] else "{} Hz becomes {} Hz".format(*rates)
+            formats = [each.codec_context.format.packed.name for each in (stream, target)]
+            loud = is_lossless(codec) and [name in _FLOATS for name in formats] == [True, False]
+            cut = "samples above full level are cut off" if loud else ""
             if channels or name != codec or not is_lossless(name):
-                self._notice("; ".join(filter(None, (text, channels, rate))))
+                self._notice("; ".join(filter(None, (text, channels, rate, cut))))
             self._watch(stream.index, target)
             return TranscodedTrack(
                 stream,

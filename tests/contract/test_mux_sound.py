@@ -214,14 +214,15 @@ def test_a_part_is_in_step(tmp_path: Path, extension: str, codec: str) -> None:
     ],
 )
 def test_floats_keep_their_bits(tmp_path: Path, codec: str, extension: str, result: str) -> None:
-    """AVI has no floats here, and cuts them off."""
+    """AVI has no floats here, and cuts them off with a notice."""
     source = tmp_path / f"in{'.mov' if codec.endswith('be') else '.mkv'}"
     target = tmp_path / f"out{extension}"
     tone = "aevalsrc=1.5*sin(2764*t)|0.3*sin(1000*t):s=48000:d=1"
     video = write_movie(tmp_path / "video.mkv", film(1))
     ffmpeg("-i", video, "-f", "lavfi", "-i", tone, "-c:v", "copy", "-c:a", codec, source)
-    muxer, _ = rerender(source, target)
+    muxer, events = rerender(source, target)
     assert [report.codec for report in muxer.audio] == [result]
+    assert ("above full level are cut off" in told(events)) == (result == "pcm_s24le")
     (_, wanted), (_, got) = sound(source), sound(target)
     if result == "pcm_s24le":
         wanted, got = wanted.clip(-1, 1), got / 2**31
