@@ -101,10 +101,13 @@ def chapters_in(chapters: Iterable[Chapter], timeline: Timeline) -> list[Chapter
 
 
 def as_video_tag(tags: dict[str, str], video: dict[str, str]) -> None:
-    """Move a file's timecode to its video, for comparison: MP4 and MOV have it there only."""
-    timecode = tags.pop("timecode", None)
-    if timecode is not None:
-        video.setdefault("timecode", timecode)
+    """Move a file's timecode to its video, for comparison: MP4 and MOV have it there only.
+
+    One that differs from the video's stays.
+    """
+    timecode = tags.get("timecode")
+    if timecode is not None and video.setdefault("timecode", timecode) == timecode:
+        del tags["timecode"]
 
 
 class Labels(NamedTuple):

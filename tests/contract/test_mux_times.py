@@ -185,6 +185,11 @@ def test_the_timecode_of_the_video_comes_before_the_file_s(tmp_path: Path, other
     assert told(events) == (left_out if other == "05:06:07:08" else "")
     assert "01:02:03:04" in described_by_ffmpeg(target)
     assert "05:06:07:08" not in described_by_ffmpeg(target)
+    lost = "the timecode of video track 0: left out"
+    if other == "05:06:07:08":
+        lost = f"the tag timecode, {lost}"
+    _, events = rerender(source, tmp_path / "out.ts")
+    assert told(events) == f"MPEG-TS cannot hold {lost}"
 
 
 @pytest.mark.parametrize("start", [0.0, 0.4])
