@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import av
 import numpy as np
 import pytest
 from av.video.frame import VideoFrame
@@ -18,6 +20,7 @@ from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import ConfigError, OpenError
 from bgsoft.frame import FrameFormat, PixelLayout, Planes
+from bgsoft.media.probe import TimedDecoder
 from bgsoft.ring import FrameRing, RingClosedError
 from tests.assets import CLIPS
 from tests.fakes import host_planes
@@ -545,6 +548,31 @@ def test_a_part_of_joined_recordings_is_that_of_the_whole(
     assert [(frame.pts, frame.number) for frame in seen] == [
         (frame.pts, frame.number) for frame in whole[25 * start :]
     ]
+
+
+def test_joined_recordings_with_a_damaged_end_have_no_frame_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longer one comes first, so it has times after the last one of the other."""
+    options, parts = X264 | {"bf": "0", "g": "5"}, []
+    for count in (125, 60):
+        spec = VideoSpec(times=regular_times(count), options=options)
+        parts.append(write_video(tmp_path / f"{count}.ts", spec).read_bytes())
+    joined = tmp_path / "joined.ts"
+    joined.write_bytes(b"".join(parts))
+    decode = TimedDecoder.decode
+
+    def fail_at_the_end(decoder: TimedDecoder, packet: Any) -> list[VideoFrame]:
+        if packet is None:
+            raise av.error.InvalidDataError(0, "damaged")
+        return decode(decoder, packet)
+
+    with by_cpu(joined) as decoder:
+        monkeypatch.setattr(TimedDecoder, "decode", fail_at_the_end)
+        numbers = [frame.number for frame in decode_all(decoder)]
+    assert numbers == [*range(125), *range(60)][: len(numbers)]
+    (fault,) = [event.message for event in decoder.events if event.kind == "fault"]
+    assert fault == f"cannot decode {185 - len(numbers)} pictures at the end"
 
 
 @pytest.mark.parametrize("level", [0, 128, 255])
