@@ -96,10 +96,6 @@ def _is_steady(info: VideoInfo, _stamp: str) -> bool:
     with open_input(info.path) as file:
         try:
             deque(_steady(file.demux(file.streams[info.stream_index]), info), maxlen=0)
-        except (
-            NotListedError,
-            av.FFmpegError,
-            IndexError,
-        ):  # what follows damage is unknown
-            return False
+        except (NotListedError, av.FFmpegError, IndexError):
+            return False  # what follows damage is unknown
     return True
