@@ -24,10 +24,10 @@ _ELLIPSE_CORNERS = 96
 """A polygon of this many corners differs from the ellipse by less than 0.05 % of its axes."""
 _ROUNDED_SECONDS = Fraction(1, 1000)
 """Times of frames are often given in whole milliseconds, rounded down."""
-_FAR_PX = 60_000.0
-"""Corners are clipped to this distance before drawing; no frame is as large.
-
-OpenCV counts sixteenths of a pixel in 32 bits."""
+_RIM_PX = 512
+"""A drawing has at most so many samples beyond the frame; farther corners are moved there."""
+_MARGIN_PX = 5
+"""Samples around a drawing, which no smooth or enlarged edge reaches."""
 _SHIFT = 4
 
 
@@ -57,7 +57,7 @@ class PlacedRegion:
         self._times = [float(info.pts_at(key.seconds)) for key in region.keys]
         self._keys = [_corners(region.shape, key.lengths, info.format) for key in region.keys]
         width, height = info.format.width, info.format.height
-        if all((key >= (width, height)).any(axis=1).all() for key in self._keys):
+        if (np.concatenate(self._keys).min(axis=0) >= (width, height)).any():
             raise ConfigError(
                 f"cannot use {region.name}: it lies outside the frame of {width}x{height}"
             )
@@ -153,28 +153,62 @@ def bounds(corners: Corners, width: int, height: int) -> tuple[int, int, int, in
     return int(low[0]), int(low[1]), int(high[0]), int(high[1])
 
 
-def coverage(
-    corners: Corners, box: tuple[int, int, int, int], *, inside: int = 255
-) -> NDArray[np.uint8]:
-    """Draw a polygon with smooth edges: (h, w) of the box.
+def coverage(corners: Corners, box: tuple[int, int, int, int]) -> NDArray[np.uint8]:
+    """Draw a polygon with smooth edges, 255 inside: (h, w) of the box.
 
-    Samples are ``inside`` in the polygon and 255 - ``inside`` outside it.
+    A polygon whose sides cross has no holes.
     """
-    left, top, right, bottom = box
-    drawn = np.full((bottom - top, right - left), 255 - inside, np.uint8)
-    # Our pixel centres are at half pixels, OpenCV's at whole ones.
-    points = (corners - (left + 0.5, top + 0.5)).clip(-_FAR_PX, _FAR_PX)
-    fixed = np.rint(points * (1 << _SHIFT)).astype(np.int32)
-    cv2.fillPoly(drawn, [fixed], inside, cv2.LINE_AA, _SHIFT)
-    return drawn
+    drawn, part = _drawn(corners, box)
+    # Its edge of two samples stays smooth.
+    inner = cv2.erode(_enclosed(drawn), np.ones((5, 5), np.uint8))
+    return np.asarray(cv2.max(drawn, 255 * inner), np.uint8)[part]
 
 
 def touched(corners: Corners, box: tuple[int, int, int, int]) -> NDArray[np.uint8]:
     """Draw each sample that a polygon touches as 1, else 0: (h, w) of the box.
 
-    A polygon whose edges cross is filled without holes.
+    A polygon whose sides cross has no holes.
     """
-    drawn = (coverage(corners, box) > 0).astype(np.uint8)
-    grown = cv2.dilate(drawn, np.ones((3, 3), np.uint8))
-    edges, _ = cv2.findContours(grown, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
-    return np.asarray(cv2.drawContours(grown, edges, -1, 1, cv2.FILLED), np.uint8)
+    drawn, part = _drawn(corners, box)
+    cv2.dilate(drawn, np.ones((3, 3), np.uint8), dst=drawn)
+    return _enclosed(drawn)[part]
+
+
+def _drawn(
+    corners: Corners, box: tuple[int, int, int, int]
+) -> tuple[NDArray[np.uint8], tuple[slice, slice]]:
+    """Draw all of a polygon by the even-odd rule, and return where its box is in the drawing."""
+    left, top, right, bottom = box
+    points = _near(corners - (left, top), (right - left, bottom - top))
+    low = np.floor(points.min(axis=0)).astype(int).clip(None, 0) - _MARGIN_PX
+    high = np.ceil(points.max(axis=0)).astype(int).clip((right - left, bottom - top)) + _MARGIN_PX
+    drawn = np.zeros((high - low)[::-1], np.uint8)
+    # Our pixel centres are at half pixels, OpenCV's at whole ones.
+    fixed = np.rint((points - low - 0.5) * (1 << _SHIFT)).astype(np.int32)
+    cv2.fillPoly(drawn, [fixed], 255, cv2.LINE_AA, _SHIFT)
+    x, y = -low
+    return drawn, (slice(y, y + bottom - top), slice(x, x + right - left))
+
+
+def _near(corners: Corners, size: tuple[int, int]) -> Corners:
+    """Move corners outside a picture near it; in the picture, the polygon stays the same."""
+    for axis, limit in ((0, 0), (0, size[0]), (1, 0), (1, size[1])):
+        # Sides are divided here, so that their parts in the picture keep their direction.
+        following = np.roll(corners, -1, axis=0)
+        crossed = np.flatnonzero((corners < limit)[:, axis] != (following < limit)[:, axis])
+        start, way = corners[crossed], (following - corners)[crossed]
+        points = start + way * ((limit - start[:, axis]) / way[:, axis])[:, None]
+        points[:, axis] = limit
+        corners = np.insert(corners, crossed + 1, points, axis=0)
+    inside = corners.clip(0, size)
+    beyond = corners - inside
+    near: Corners = inside + beyond * min(1.0, _RIM_PX / max(np.abs(beyond).max(), 1.0))
+    return near
+
+
+def _enclosed(drawn: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return 1 in all that nonzero samples enclose, else 0; the first sample is outside."""
+    height, width = drawn.shape
+    outside = np.zeros((height + 2, width + 2), np.uint8)
+    cv2.floodFill(drawn, outside, (0, 0), 0, flags=4 | cv2.FLOODFILL_MASK_ONLY)
+    return np.asarray(1 - outside[1:-1, 1:-1], np.uint8)

@@ -88,7 +88,7 @@ class RegionStep:
         elif moving:
             self._follower = Follower(moving, info.format, on_event)
         self.record = HiddenRecord("region")
-        self._drawn: dict[object, tuple[Corners, Array]] = {}
+        self._drawn: dict[object, tuple[Corners, Array | None]] = {}
         """The last drawing of each region, used again while its corners are the same."""
 
     def edit_mattes(
@@ -152,20 +152,30 @@ class RegionStep:
             scaled = corners / factor
             box = left, top, right, bottom = bounds(scaled, *plane.shape[::-1])
             if left < right and top < bottom:
+                draw = partial(coverage, scaled, box)
+                limit = self._cached((placed, factor), corners, draw, inverts=not keeps)
+                if limit is None:
+                    continue
                 self._used.add(placed)
-                draw = partial(coverage, scaled, box, inside=255 if keeps else 0)
-                limit = self._cached((placed, factor), corners, draw)
                 part = plane[top:bottom, left:right]
                 (self._placement.xp.maximum if keeps else self._placement.xp.minimum)(
                     part, limit, out=part
                 )
 
     def _cached(
-        self, key: object, corners: Corners, draw: Callable[[], NDArray[np.uint8]]
-    ) -> Array:
+        self,
+        key: object,
+        corners: Corners,
+        draw: Callable[[], NDArray[np.uint8]],
+        *,
+        inverts: bool = False,
+    ) -> Array | None:
+        """Return a drawing, as 255 minus it if ``inverts``; None if it is empty."""
         last = self._drawn.get(key)
         if last is None or not np.array_equal(last[0], corners):
-            last = self._drawn[key] = corners, self._placement.array(draw())
+            drawn = draw()
+            shown = self._placement.array(255 - drawn if inverts else drawn)
+            last = self._drawn[key] = corners, shown if drawn.any() else None
         return last[1]
 
     def _hide(self, _lane: int, frame: Frame) -> list[HiddenPlace]:
@@ -198,4 +208,5 @@ class RegionStep:
             return box
         halved = box.left // 2, box.top // 2, box.right // 2, box.bottom // 2
         draw = partial(touched, corners / 2, halved)
-        return Raster(box, self._cached(placed, corners, draw))
+        inside = self._cached(placed, corners, draw)
+        return None if inside is None else Raster(box, inside)

@@ -92,6 +92,7 @@ def test_all_that_a_polygon_touches_is_hidden(tmp_path: Path, layout: str) -> No
     [
         ('to = 0.1\nkeys = [{ at = 0.1, box = "320,0,9,9" }, { at = 0.2, box = "0,0,9,9" }]', True),
         ('polygon = "10,20 90,20 50,20"', True),
+        ('polygon = "300,200 400,150 400,200"', True),
         ('keys = [{ at = 0, box = "320,0,9,9" }, { at = 0.2, box = "300,0,9,9" }]', False),
     ],
 )
