@@ -1,8 +1,8 @@
 """Motion of followed regions, by optical flow on the analysis frames.
 
-Points of a region are tracked directly from the frame in which the region was drawn, so errors do
-not add up. The search starts at their position in the last frame. If too few points are found,
-they are tracked from the last frame. One rotation, scale and shift is fitted to all points.
+Points of a region are tracked from the last frame, and one rotation, scale and shift is fitted to
+all of them. The frame in which the region was drawn is moved by it, and the points are tracked from
+there, too. Errors therefore do not add up. If too few of these points agree, the first fit counts.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _ASTRAY_PX = 0.7
 _POINT_DISTANCE_PX = 3
 _WINDOW = (15, 15)
 _LEVELS = 3
+_ROUGH_PX, _FINE_PX = 3.0, 1.0
+"""Maximum distance in analysis samples between a point and a fit that it agrees with."""
 
 Picture = NDArray[np.uint8]
 Transform = NDArray[np.float64]
@@ -191,13 +193,18 @@ class Follower:
         """Return the transform from the region's first frame to this one; None if it is lost."""
         if not len(state.points):
             return None
-        expected = cv2.transform(state.points, state.moved).astype(np.float32)
-        found = _flow(state.start, picture, state.points, expected)
-        moved = _similarity(state.points, found)
-        if moved is None and self._last is not None:
-            found = _flow(self._last, picture, expected, expected.copy())
-            moved = _similarity(state.points, found)
-        return moved
+        rough = None
+        if self._last is not None:
+            expected = cv2.transform(state.points, state.moved)
+            found = _flow(self._last, picture, expected, _LEVELS)
+            rough = _similarity(state.points, found, _ROUGH_PX)
+        near = state.moved if rough is None else rough
+        start = np.asarray(cv2.warpAffine(state.start, near, picture.shape[::-1]), np.uint8)
+        # Coarse levels mix the region with its surroundings, which move in another way.
+        levels = _LEVELS if rough is None else 0
+        found = _flow(start, picture, cv2.transform(state.points, near), levels)
+        fine = _similarity(state.points, found, _FINE_PX)
+        return rough if fine is None else fine
 
     def _lose(self, placed: PlacedRegion, state: _Followed, when: str) -> None:
         state.is_lost = True
@@ -258,24 +265,29 @@ def _points(picture: Picture, corners: Corners) -> NDArray[np.float32]:
 
 
 def _flow(
-    before: Picture, after: Picture, points: NDArray[np.float32], expected: NDArray[np.float32]
+    before: Picture, after: Picture, points: NDArray[Any], levels: int
 ) -> NDArray[np.float32]:
     """Track points into another picture; points that fail the check backwards are NaN."""
-    options: dict[str, Any] = {"winSize": _WINDOW, "maxLevel": _LEVELS}
+    points = points.astype(np.float32)
+    options: dict[str, Any] = {"winSize": _WINDOW, "maxLevel": levels}
     options["flags"] = cv2.OPTFLOW_USE_INITIAL_FLOW
-    found, ok, _ = cv2.calcOpticalFlowPyrLK(before, after, points, expected.copy(), **options)
+    found, ok, _ = cv2.calcOpticalFlowPyrLK(before, after, points, points.copy(), **options)
     back, back_ok, _ = cv2.calcOpticalFlowPyrLK(after, before, found, points.copy(), **options)
     astray = np.linalg.norm(back - points, axis=2)
     good = (ok > 0) & (back_ok > 0) & (astray < _ASTRAY_PX)
     return np.where(good[:, :, None], found, np.float32(np.nan))
 
 
-def _similarity(points: NDArray[np.float32], found: NDArray[np.float32]) -> Transform | None:
+def _similarity(
+    points: NDArray[np.float32], found: NDArray[np.float32], within_px: float
+) -> Transform | None:
     """Fit a rotation, scale and shift to most of the points; None if too few agree."""
     good = np.isfinite(found).all(axis=(1, 2))
     if good.sum() < max(_MIN_POINTS, len(points) / 4):
         return None
-    moved, inliers = cv2.estimateAffinePartial2D(points[good], found[good])
+    moved, inliers = cv2.estimateAffinePartial2D(
+        points[good], found[good], ransacReprojThreshold=within_px
+    )
     if moved is None or inliers.sum() < max(_MIN_POINTS, good.sum() / 2):
         return None
     return np.asarray(moved, np.float64)
