@@ -21,7 +21,7 @@ from bgsoft.errors import ConfigError, DecodeError, MediaError, errors_as, trans
 from bgsoft.frame import Array, Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import Crop, VideoInfo
 from bgsoft.media.planes import Plane, plane_views
-from bgsoft.media.probe import ALPHA_DROPPED, has_alpha, probe
+from bgsoft.media.probe import ALPHA_DROPPED, probe
 from bgsoft.media.pyav import PYAV_ERRORS
 from bgsoft.media.swscale import TO_PLANAR, Coding
 from bgsoft.ops.placement import Placement
@@ -201,7 +201,7 @@ class ClipPlayer:
         )
         with translated(*PYAV_ERRORS, to=lambda _: ConfigError(problem, path=path)):
             self._write(first)
-        if has_alpha(first.format):
+        if ALPHA_DROPPED in info.notices:
             self.notices += (f"--background {path}: {ALPHA_DROPPED}",)
 
     def show(self, frame: Frame) -> None:

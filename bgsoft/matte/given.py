@@ -96,8 +96,8 @@ class MatteReader(Closing):
 
     def _check(self) -> None:
         text = ""
-        if ALPHA_DROPPED in self._info.notices and self._info.codec in ("vp8", "vp9"):
-            text = "bgsoft cannot read the alpha channel of VP8 and VP9; convert it to FFV1"
+        if ALPHA_DROPPED in self._info.notices and self._info.codec in ("vp8", "vp9", "hevc"):
+            text = "bgsoft cannot read the alpha channel of VP8, VP9 and HEVC; convert it to FFV1"
         elif self._info.codec == "gif":  # FFmpeg decodes every GIF with an alpha channel
             text = "a GIF does not state whether it has an alpha channel; convert it to grey FFV1"
         if text:

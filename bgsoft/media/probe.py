@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -70,6 +71,8 @@ _SAMPLINGS = {
 
 ALPHA_DROPPED = "alpha channel dropped"
 """Notice of an alpha channel that the decoder does not read."""
+_ALPHA_MESSAGE = re.compile(rb"\x4e[\x01\x09]\xa5")
+"""Beginning of the message that a layer of HEVC is alpha (ITU-T H.265, SEI payload 165)."""
 DEINTERLACED = "interlaced picture deinterlaced"
 
 
@@ -191,7 +194,11 @@ def describe(
     matrix = first_specified(frame.colorspace, stream.codec_context.colorspace)
     if not is_rgb(frame.format) and matrix not in (*KNOWN_MATRICES, UNSPECIFIED):
         notices.append(f"colour matrix {matrix} (H.273) is taken for BT.601 or BT.709")
-    if stream.metadata.get("alpha_mode") == "1":  # which FFmpeg's own VP9 decoder does not read
+    header = stream.codec_context.extradata or b""
+    # FFmpeg's own VP9 decoder does not read alpha; of HEVC, PyAV gives the first layer.
+    if stream.metadata.get("alpha_mode") == "1" or (
+        codec == "hevc" and _ALPHA_MESSAGE.search(header)
+    ):
         notices.append(ALPHA_DROPPED)
     stereo = integers(data.get("STEREO3D", b""), 1)
     if stereo is not None and stereo[0] and "stereo_mode" not in stream.metadata:

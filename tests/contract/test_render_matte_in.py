@@ -197,7 +197,8 @@ def test_counts_that_differ_are_an_error_that_names_both(
             {},
             "its picture of 320x90 is shown at 3.56:1, but the video of 320x180 at 1.78:1",
         ),
-        ("vp9.webm", {}, "cannot read the alpha channel of VP8 and VP9"),
+        ("vp9.webm", {}, "cannot read the alpha channel of VP8, VP9 and HEVC"),
+        ("hevc.mp4", {}, "cannot read the alpha channel of VP8, VP9 and HEVC"),
         ("m.mkv", {"start": 0.1}, "need matte_match time"),
         ("m.mkv", {"model": "selfie-landscape"}, "model .*has no effect"),
         ("m.mkv", {"threshold": 0.3}, "threshold .*has no effect"),
@@ -211,6 +212,9 @@ def test_a_matte_that_cannot_be_used(
     (tmp_path / "text.mkv").write_text("no video")
     write_mattes(tmp_path / "m.mkv")
     write_mattes(tmp_path / "wide.mkv", size=(320, 90))
+    if file == "hevc.mp4":
+        source = "color=red@0.5:s=320x180:d=0.1,format=yuva420p"
+        ffmpeg("-f", "lavfi", "-i", source, "-c:v", "libx265", tmp_path / file)
     if file == "vp9.webm":
         cutout = {"effect": "alpha", "codec": "vp9", "preset": None, "face": "off", **QUICK}
         bgsoft.render(clip, tmp_path / file, **cutout)

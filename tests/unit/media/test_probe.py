@@ -148,12 +148,20 @@ def test_the_rate_is_the_nominal_one(tmp_path: Path) -> None:
     assert probe(write_movie(tmp_path / "in.mp4", spec, [])).frame_rate == 30
 
 
+@pytest.mark.parametrize(
+    ("name", "codec"), [("a.webm", "libvpx-vp9"), ("a.mp4", "libx265"), ("a.mkv", "libx265")]
+)
+def test_alpha_that_the_decoder_ignores_is_reported(tmp_path: Path, name: str, codec: str) -> None:
+    """It is a second stream in VP9, and a second layer in HEVC."""
+    given = ["-f", "lavfi", "-i", "color=red@0.5:s=96x72:d=0.1,format=yuva420p", "-c:v", codec]
+    ffmpeg(*given, tmp_path / name)
+    assert probe(tmp_path / name).notices == ("alpha channel dropped",)
+    ffmpeg(*given, "-pix_fmt", "yuv420p", tmp_path / f"opaque-{name}")
+    assert probe(tmp_path / f"opaque-{name}").notices == ()
+
+
 def test_what_the_output_lacks_is_reported(tmp_path: Path) -> None:
-    """FFmpeg's own VP9 decoder ignores alpha, and stereo views lose their arrangement."""
-    alpha = tmp_path / "alpha.webm"
-    picture = "color=red@0.5:s=96x72:d=0.1,format=yuva420p"
-    ffmpeg("-f", "lavfi", "-i", picture, "-c:v", "libvpx-vp9", alpha)
-    assert probe(alpha).notices == ("alpha channel dropped",)
+    """Stereo views lose their arrangement."""
     packed = VideoSpec(times=regular_times(2), options={"x264-params": "frame-packing=3"})
     (notice,) = probe(write_video(tmp_path / "stereo.mp4", packed)).notices
     assert notice.startswith("stereo 3D")
