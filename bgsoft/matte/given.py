@@ -34,6 +34,7 @@ from bgsoft.media.listing import NotListedError, list_frames
 from bgsoft.media.planes import plane_views
 from bgsoft.media.probe import ALPHA_DROPPED, is_rgb
 from bgsoft.media.pyav import PYAV_ERRORS
+from bgsoft.media.sequence import gaps, numbers
 from bgsoft.ops.placement import Placement
 from bgsoft.settings.config import MatteMatch, MatteMode, SegmentConfig
 
@@ -80,6 +81,8 @@ class MatteReader(Closing):
         with errors_as((MediaError,), ConfigError, "--matte-in", path=self.path):
             self._info = source_for(self.path).probe(rate=rate)
         self._check()
+        self.notices = self._numbering()
+        """What else is unusual about the file."""
         self._threads = threads
         self._pending: Iterator[tuple[int, Fraction, Opacity]] | None = None
         """Number, time and picture of the next mattes; None: none was asked for yet."""
@@ -102,17 +105,36 @@ class MatteReader(Closing):
             text = "a GIF does not state whether it has an alpha channel; convert it to grey FFV1"
         if text:
             raise ConfigError(f"cannot use --matte-in {self.path}: {text}", path=self.path)
-        own, (width, height) = self._info.format, self._size
-        if (own.width, own.height) == self._size:
-            return
-        shape = own.width * self._info.sample_aspect_ratio / own.height
+        misfit = self._misfit(self._info.format.width, self._info.format.height)
+        if misfit is not None:
+            raise ConfigError(f"cannot use --matte-in {self.path}: {misfit}")
+
+    def _misfit(self, own_width: int, own_height: int) -> str | None:
+        """Describe how the proportions of a picture differ from the frame's; None: they agree."""
+        width, height = self._size
+        if (own_width, own_height) == self._size:
+            return None
+        shape = own_width * self._info.sample_aspect_ratio / own_height
         wanted = width * self._video.sample_aspect_ratio / height
-        if not 1 / _MAX_ASPECT <= shape / wanted <= _MAX_ASPECT:
-            raise ConfigError(
-                f"cannot use --matte-in {self.path}: its picture of {own.width}x{own.height} is"
-                f" shown at {float(shape):.2f}:1, but the video of {width}x{height} at"
-                f" {float(wanted):.2f}:1"
-            )
+        if 1 / _MAX_ASPECT <= shape / wanted <= _MAX_ASPECT:
+            return None
+        return (
+            f"its picture of {own_width}x{own_height} is shown at {float(shape):.2f}:1, but the"
+            f" video of {width}x{height} at {float(wanted):.2f}:1"
+        )
+
+    def _numbering(self) -> tuple[str, ...]:
+        """Check the numbers of pictures against those of the video; return a notice of gaps."""
+        mattes, frames = self._info.stills, self._video.stills
+        own, others = numbers(self.path, mattes), numbers(self._video.path, frames)
+        for number, (one, other) in enumerate(zip(own, others, strict=False)):
+            if one - own[0] != other - others[0] and not self._by_time:
+                raise ConfigError(
+                    f"cannot use --matte-in {self.path}: {mattes[number].name} would be the matte"
+                    f" of {frames[number].name}; the numbers of both must have the same gaps"
+                )
+        notice = gaps(self.path, mattes) if self._by_time or not others else None
+        return () if notice is None else (f"--matte-in {self.path}: {notice}",)
 
     def opacity(self, frame: Frame) -> Opacity:
         """Return the matte of the next frame, (H, W) of the frame.
@@ -213,7 +235,11 @@ class MatteReader(Closing):
 
     def _pictures(self, first: int) -> Iterator[tuple[int, Fraction, Opacity]]:
         for number, path in enumerate(self._info.stills[first:], first):
-            yield number, number / self._rate, _opacity_in(path)
+            opacity = _opacity_in(path)
+            misfit = self._misfit(*opacity.shape[::-1])
+            if misfit is not None:
+                raise OpenError(f"cannot use {path}: {misfit}", path=path)
+            yield number, number / self._rate, opacity
 
     def _frames(self, part: PtsRange | None = None) -> Iterator[tuple[int, Fraction, Opacity]]:
         reformatter = VideoReformatter()

@@ -50,20 +50,24 @@ def list_pictures(path: Path) -> tuple[Path, ...]:
     return tuple(path.with_name(name) for _, name in sorted(numbered))
 
 
-def gaps(path: Path, files: Iterable[Path]) -> str | None:
-    """A notice of numbers that a sequence's files leave out; None: there are none.
+def numbers(path: Path, files: Iterable[Path]) -> list[int]:
+    """Return the numbers of a sequence's files.
 
-    In a folder whose files differ in more than the last number of their names, none are missing.
+    A folder whose files differ in more than the last number of their names has none.
     """
     if is_pattern(path):
-        numbers = {picture_number(path, file.name) or 0 for file in files}
-    else:
-        found = [re.fullmatch(r"(.*?)(\d+)(\D*)", file.stem) for file in files]
-        numbers = {int(match[2]) for match in found if match}
-        if len({match and (match[1], match[3]) for match in found}) > 1:
-            return None
-    first, last = min(numbers, default=0), max(numbers, default=0)
-    missing = last - first + 1 - len(numbers) if numbers else 0
+        return [picture_number(path, file.name) or 0 for file in files]
+    found = [re.fullmatch(r"(.*?)(\d+)(\D*)", file.stem) for file in files]
+    if len({match and (match[1], match[3]) for match in found}) > 1:
+        return []
+    return [int(match[2]) for match in found if match]
+
+
+def gaps(path: Path, files: Iterable[Path]) -> str | None:
+    """A notice of numbers that a sequence's files leave out; None: there are none."""
+    found = set(numbers(path, files))
+    first, last = min(found, default=0), max(found, default=0)
+    missing = last - first + 1 - len(found) if found else 0
     if not missing:
         return None
     return f"{missing} numbers between {first} and {last} have no picture: closed up"

@@ -64,7 +64,9 @@ def _open_mattes(config: RenderConfig, info: VideoInfo, resources: Resources) ->
     from bgsoft.decode.cpu import decoder_threads
     from bgsoft.matte.given import MatteReader
 
-    return MatteReader(config.segment, info, config.fps, threads=decoder_threads(resources))
+    reader = MatteReader(config.segment, info, config.fps, threads=decoder_threads(resources))
+    resources.notice("segment", *reader.notices)
+    return reader
 
 
 _DEFAULTS = PictureOptions()

@@ -224,6 +224,31 @@ def test_a_matte_that_cannot_be_used(
     assert not target.exists()
 
 
+def test_gaps_in_the_numbers_of_mattes(tmp_path: Path) -> None:
+    """They are those of the pictures; with a video, or by time, they are reported."""
+    clip, files = write_noise(tmp_path / "in.mkv"), write_pictures(tmp_path / "f", count=FRAMES + 1)
+    mattes_given = write_pictures(tmp_path / "m", count=FRAMES + 1)
+    given = {**MATTE, "matte_in": mattes_given}
+    (tmp_path / "m" / "0003.png").unlink()
+    (tmp_path / "f" / "0004.png").unlink()
+    with pytest.raises(ConfigError, match=r"0004\.png would be the matte of 0003\.png"):
+        bgsoft.render(files, tmp_path / "out.mkv", **given)
+    for source, more in ((clip, {}), (files, {"matte_match": "time"})):
+        report = bgsoft.render(source, tmp_path / "out.mkv", overwrite=True, **given, **more)
+        (told,) = (event.message for event in report.events if "--matte-in" in event.message)
+        assert told.endswith("1 numbers between 0 and 6 have no picture: closed up")
+    (tmp_path / "f" / "0003.png").rename(tmp_path / "f" / "0004.png")
+    report = bgsoft.render(files, tmp_path / "out.mkv", overwrite=True, **given)
+    assert not any("--matte-in" in event.message for event in report.events)
+
+
+def test_each_matte_has_the_proportions_of_the_frame(tmp_path: Path) -> None:
+    clip, files = write_noise(tmp_path / "in.mkv"), write_pictures(tmp_path / "m")
+    cv2.imwrite(str(tmp_path / "m" / "0004.png"), truth(4).T)
+    with pytest.raises(DecodeError, match=r"cannot use .*0004\.png: its picture of 180x320"):
+        bgsoft.render(clip, tmp_path / "out.mkv", matte_in=files, **MATTE)
+
+
 def test_a_damaged_matte_is_an_error(tmp_path: Path) -> None:
     """In the video itself, packets that a decoder rejects are concealed."""
     clip, file = write_noise(tmp_path / "in.mkv"), Path(write_mattes(tmp_path / "m.mkv"))
