@@ -40,6 +40,8 @@ from bgsoft.settings.config import MatteMatch, MatteMode, SegmentConfig
 
 Opacity: TypeAlias = NDArray[np.uint8]
 """(h, w), 255 = person."""
+_Numbered: TypeAlias = tuple[int, Fraction, Fraction, Opacity]
+"""Number, start and end of a matte in seconds, and its picture."""
 
 _MAX_ASPECT = 1.03
 """Maximum factor between the display aspect ratios of a matte and a frame of another size.
@@ -84,8 +86,8 @@ class MatteReader(Closing):
         self.notices = self._numbering()
         """What else is unusual about the file."""
         self._threads = threads
-        self._pending: Iterator[tuple[int, Fraction, Opacity]] | None = None
-        """Number, time and picture of the next mattes; None: none was asked for yet."""
+        self._pending: Iterator[_Numbered] | None = None
+        """The next mattes; None: none was asked for yet."""
         self._count = 0
         """Number of mattes up to the last that was read."""
         self._ahead: tuple[Fraction, Opacity] | None = None
@@ -183,9 +185,9 @@ class MatteReader(Closing):
         found = None if self._pending is None else next(self._pending, None)
         if found is None:
             return False
-        number, start, opacity = found
+        number, start, self._end, opacity = found
         self._count = number + 1
-        self._ahead, self._end = (start, opacity), start + self._step
+        self._ahead = start, opacity
         if not self._by_time:
             self._shown = self._sized(opacity)
         return True
@@ -217,7 +219,7 @@ class MatteReader(Closing):
         """Return the time of a frame in seconds from the video's first one."""
         return (frame.pts - (self._video.start_pts or 0)) * frame.time_base
 
-    def _begin(self, frame: Frame) -> Iterator[tuple[int, Fraction, Opacity]]:
+    def _begin(self, frame: Frame) -> Iterator[_Numbered]:
         """Return the mattes from that of a frame on."""
         until = self._time(frame) + self._tolerance
         if self._info.stills:
@@ -233,15 +235,15 @@ class MatteReader(Closing):
         first = max(0, min(last if self._by_time else frame.index, len(pts) - 1))
         return self._frames(PtsRange(pts[first], None, first))
 
-    def _pictures(self, first: int) -> Iterator[tuple[int, Fraction, Opacity]]:
+    def _pictures(self, first: int) -> Iterator[_Numbered]:
         for number, path in enumerate(self._info.stills[first:], first):
             opacity = _opacity_in(path)
             misfit = self._misfit(*opacity.shape[::-1])
             if misfit is not None:
                 raise OpenError(f"cannot use {path}: {misfit}", path=path)
-            yield number, number / self._rate, opacity
+            yield number, number / self._rate, (number + 1) / self._rate, opacity
 
-    def _frames(self, part: PtsRange | None = None) -> Iterator[tuple[int, Fraction, Opacity]]:
+    def _frames(self, part: PtsRange | None = None) -> Iterator[_Numbered]:
         reformatter = VideoReformatter()
         settings = DecodeSettings(range=part, threads=self._threads)
         with CpuDecoder(self.path, settings, info=self._info) as decoder:
@@ -252,7 +254,13 @@ class MatteReader(Closing):
                 if decoder.stats.corrupt_packets:
                     break
                 start = (timed.pts - (self._info.start_pts or 0)) * self._info.time_base
-                yield number, start, self._upright(self._opacity_of(timed.picture, reformatter))
+                end = start + max(timed.picture.duration * self._info.time_base, self._step)
+                yield (
+                    number,
+                    start,
+                    end,
+                    self._upright(self._opacity_of(timed.picture, reformatter)),
+                )
             if decoder.stats.corrupt_packets:
                 raise DecodeError("it is damaged")
 

@@ -18,7 +18,7 @@ from tests.carried import SAMPLE_ENTRY, clean_aperture, insert_box
 from tests.contract.test_render_hide import FRAMES, QUICK, pictures, write_noise
 from tests.outside import ffmpeg
 from tests.rendering import read_back
-from tests.synthetic import damage, write_frames
+from tests.synthetic import VideoSpec, damage, write_frames, write_video
 
 MATTE: dict[str, Any] = {"preset": None, "face": "off", "effect": "matte", "codec": "ffv1"}
 
@@ -141,6 +141,18 @@ def test_a_matte_by_time_is_not_taken_early(tmp_path: Path) -> None:
     bgsoft.render(clip, tmp_path / "out.mkv", matte_in=given, matte_match="time", **MATTE)
     for number, matte in zip((0, 0, 1, 2, 3), mattes(tmp_path / "out.mkv"), strict=True):
         assert np.abs(matte - truth(number)).max() <= 3
+
+
+def test_the_last_matte_is_shown_to_its_end(tmp_path: Path) -> None:
+    clip, file = write_noise(tmp_path / "in.mkv"), tmp_path / "m.mp4"
+    write_video(file, VideoSpec(times=[Fraction(0), Fraction(1, 25)], rate=Fraction(5), width=128))
+    given = {**MATTE, "matte_in": file, "matte_match": "time"}
+    bgsoft.render(clip, tmp_path / "out.mkv", **given)
+    first, *others = mattes(tmp_path / "out.mkv")
+    assert len(others) == FRAMES - 1
+    assert not np.array_equal(first, others[0])
+    for matte in others[1:]:
+        np.testing.assert_array_equal(matte, others[0])
 
 
 def test_pictures_by_time(tmp_path: Path) -> None:
