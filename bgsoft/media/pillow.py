@@ -15,9 +15,12 @@ from bgsoft.records import NamedTuple
 if TYPE_CHECKING:
     from bgsoft.media.planes import Plane
 
-_BRANDS = {b"avif": "avif", **dict.fromkeys((b"heic", b"heix", b"heim", b"heis"), "heif")}
-"""Kinds of pictures by the brands of ISO/IEC 23000-22 and 23008-12; those of sequences are left
-out."""
+_BRANDS = {
+    **dict.fromkeys((b"avif", b"avis"), "avif"),
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis"), "heif"),
+}
+"""Kinds of pictures by the brands of ISO/IEC 23000-22 and 23008-12; those of HEIF's sequences are
+left out."""
 _EITHER = (b"mif1", b"miaf")
 """Brands that leave the codec open."""
 _ORIENTATION = 0x112

@@ -59,6 +59,7 @@ _IMAGES = (
     (0, b"II*\0", "TIFF"),
     (0, b"MM\0*", "TIFF"),
     (4, b"ftypavif", "AVIF"),
+    (4, b"ftypavis", "AVIF"),
     (4, b"ftypheic", "HEIC"),
     (4, b"ftypheix", "HEIC"),
     (4, b"ftypmif1", "HEIF"),

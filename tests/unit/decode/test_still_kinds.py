@@ -77,6 +77,16 @@ def test_deep_avif_is_reduced_with_a_notice(tmp_path: Path) -> None:
     assert read_still(path).notices == ("10-bit samples reduced to 8 bits",)
 
 
+@avif
+def test_animated_avif_is_an_error(tmp_path: Path) -> None:
+    """FFmpeg takes its alpha for a video track of its own."""
+    path = tmp_path / "a.avif"
+    smooth().save(path, save_all=True, append_images=[smooth().rotate(90)])
+    assert source_for(path).pictures == (path,)
+    with pytest.raises(UnsupportedFormatError, match="it is an animated picture"):
+        read_still(path)
+
+
 def test_heic(tmp_path: Path) -> None:
     path = tmp_path / "a.HEIC"
     path.write_bytes(heic(smooth(), icc_profile=profile()))
