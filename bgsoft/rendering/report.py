@@ -213,7 +213,7 @@ def damage_text(concealed: int, corrupt_packets: int) -> str | None:
 def nobody_text(config: RenderConfig, frames: int) -> str | None:
     """Return a warning that all mattes are empty; None where that is as the user wants it.
 
-    That is where the picture stays as it is, or the user names regions or gives the mattes.
+    That is where the picture stays as it is, or the user keeps or drops regions, or gives mattes.
     """
     effect = config.effect
     changes = effect.kind not in DEFAULT_STRENGTH_PCT or effect.effective_strength > 0
