@@ -70,8 +70,8 @@ class RegionStep:
         if config.effect.kind is EffectKind.MATTE:
             if config.regions.file is not None and len(self._hidden) == len(placed):
                 raise ConfigError(
-                    "cannot use --regions with --effect matte: all its regions are hidden, and"
-                    " a matte shows no picture; keep or drop regions instead"
+                    f"cannot use {config.regions.file} with --effect matte: all its regions are"
+                    " hidden, and a matte shows no picture; keep or drop regions instead"
                 )
             self._hidden = []
         # The part of the time that is rendered is not known exactly before the last frame.

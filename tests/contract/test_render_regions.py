@@ -148,7 +148,7 @@ def test_invert_turns_the_matte_over(tmp_path: Path) -> None:
         (
             'action = "hide"\nbox = "0,0,5,5"',
             {"effect": "matte"},
-            "regions with effect matte: all its regions are hidden",
+            r"cannot use .*r\.toml with effect matte: all its regions are hidden",
         ),
     ],
 )
