@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bgsoft.errors import ConfigError
 from bgsoft.frame import FrameFormat
 from bgsoft.regions.places import PlacedRegion, bounds, coverage, touched
 from bgsoft.settings.regions import Outline, Region, RegionAction, RegionShape, parse_lengths
@@ -54,14 +56,29 @@ def test_far_corners_keep_the_direction_of_sides(far: float) -> None:
     assert not touches[below < -4].any()
 
 
-def test_corners_outside_may_enclose_a_part_of_the_frame() -> None:
-    polygon = "0,100 200,0 200,100"
+def placed(*polygons: str) -> PlacedRegion:
+    """A region at each of these places, one second apart."""
     region = Region(
         name="region 1",
         action=RegionAction.HIDE,
         shape=RegionShape.POLYGON,
-        keys=(Outline(parse_lengths(RegionShape.POLYGON, polygon)),),
+        keys=tuple(
+            Outline(parse_lengths(RegionShape.POLYGON, polygon), Fraction(second))
+            for second, polygon in enumerate(polygons)
+        ),
     )
-    placed = PlacedRegion(region, video_info(FrameFormat(width=SIZE[0], height=SIZE[1])))
-    inside, _ = drawn(placed.corners(0))
+    format = FrameFormat(width=SIZE[0], height=SIZE[1])
+    return PlacedRegion(region, video_info(format, time_base=Fraction(1, 10), start_pts=0))
+
+
+def test_corners_outside_may_enclose_a_part_of_the_frame() -> None:
+    inside, _ = drawn(placed("0,100 200,0 200,100").corners(0))
     assert inside[-1, 30:].all()
+
+
+def test_a_region_may_cross_the_frame_between_places_outside() -> None:
+    moving = placed("170,0 210,0 210,40 170,40", "0,100 40,100 40,140 0,140")
+    inside, _ = drawn(moving.corners(5))
+    assert inside[60:80, 90:120].all()
+    with pytest.raises(ConfigError, match="it lies outside the frame of 160x90"):
+        placed("170,0 210,0 210,40", "170,50 210,50 210,90")
