@@ -84,7 +84,7 @@ class MatteReader(Closing):
             self._info = source_for(self.path).probe(rate=rate)
         self._check()
         self.notices = self._numbering()
-        """What else is unusual about the file."""
+        """Conversions of the file that the user should know of."""
         self._threads = threads
         self._pending: Iterator[_Numbered] | None = None
         """The next mattes; None: none was asked for yet."""

@@ -25,7 +25,7 @@ _ELLIPSE_CORNERS = 96
 _ROUNDED_SECONDS = Fraction(1, 1000)
 """Times of frames are often given in whole milliseconds, rounded down."""
 _RIM_PX = 512
-"""A drawing has at most so many samples beyond the frame; farther corners are moved there."""
+"""Maximum width of a drawing beyond the frame, each side; farther corners are moved nearer."""
 _MARGIN_PX = 5
 """Samples around a drawing, which no smooth or enlarged edge reaches."""
 _SHIFT = 4
