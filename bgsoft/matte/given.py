@@ -24,6 +24,7 @@ from bgsoft.errors import (
     ConfigError,
     DecodeError,
     MediaError,
+    OpenError,
     UnsupportedFormatError,
     errors_as,
 )
@@ -255,12 +256,8 @@ class MatteReader(Closing):
                     break
                 start = (timed.pts - (self._info.start_pts or 0)) * self._info.time_base
                 end = start + max(timed.picture.duration * self._info.time_base, self._step)
-                yield (
-                    number,
-                    start,
-                    end,
-                    self._upright(self._opacity_of(timed.picture, reformatter)),
-                )
+                opacity = self._opacity_of(timed.picture, reformatter)
+                yield number, start, end, self._upright(opacity)
             if decoder.stats.corrupt_packets:
                 raise DecodeError("it is damaged")
 
