@@ -1,7 +1,7 @@
 """The user's defaults: ``config.toml``, which all commands read.
 
 Precedence: defaults < config.toml < preset < flags. But no preset shows faces or places that
-config.toml hides, or keeps metadata that it strips. The file has the keys of a preset. Its
+config.toml hides, or keeps their metadata. The file has the keys of a preset. Its
 ``extends`` replaces :data:`DEFAULT_PRESET` where no preset is named. Python callers do not read it:
 the result of a library call depends on its arguments alone.
 """
@@ -15,7 +15,8 @@ from typing import Any
 
 from bgsoft.errors import ConfigError, PresetError, os_errors_as
 from bgsoft.records import NamedTuple
-from bgsoft.settings.config import FaceMode
+from bgsoft.settings.config import FaceConfig, FaceMode
+from bgsoft.settings.copied import Metadata
 from bgsoft.settings.options import DEFAULT_PRESET, SECTIONS
 from bgsoft.settings.presets import (
     Layer,
@@ -30,6 +31,10 @@ from bgsoft.settings.presets import (
 CONFIG_VARIABLE = "BGSOFT_CONFIG"
 """Environment variable with the file's path; set and empty: no file is read."""
 CONFIG_NAME = "config.toml"
+_SHOWN: Mapping[str, Any] = {"subjects": FaceConfig().subjects, "main": FaceConfig().main}
+"""Settings of ``[face]`` for whose faces are shown, with their defaults."""
+_HIDING_FILES = ("regions", "detector")
+"""Sections with a file that may hide places."""
 
 
 class UserConfig(NamedTuple):
@@ -52,42 +57,33 @@ class UserConfig(NamedTuple):
             PresetError: There is no such preset, or it is malformed.
         """
         found = load_preset(self.extends if name is None else name)
-        layers = [found.settings, self.settings]
-        if name is not None:
-            settings = self.preset(None).settings
-            own = settings.get("face", {})
-            layers = [self.settings, found.settings]
-            if own.get("mode") is FaceMode.ANONYMIZE:
-                layers = [self.settings, _hiding(own), _not_showing(found.settings, own)]
-            layers.append(_also_hiding(settings, found.settings))
+        if name is None:
+            layers = [found.settings, self.settings]
+        else:
+            hidden = _hidden(self.preset(None).settings, found.settings)
+            layers = [self.settings, found.settings, hidden]
         return found._replace(settings=merge(*layers), config_file=self.path)
 
 
-def _hiding(face: Mapping[str, Any]) -> Layer:
-    return {"face": {key: face[key] for key in ("mode", "subjects") if key in face}}
-
-
-def _also_hiding(own: Layer, preset: Layer) -> Layer:
-    """Return the places and metadata that one's own settings hide, beside a preset's."""
+def _hidden(own: Layer, preset: Layer) -> Layer:
+    """Return the faces, places and metadata that one's own settings hide, beside a preset's."""
     layer: dict[str, Mapping[str, Any]] = {}
-    places = own.get("hide", {}).get("regions", ())
+    face, places = own.get("face", {}), own.get("hide", {}).get("regions", ())
+    hides_faces = face.get("mode") is FaceMode.ANONYMIZE
+    if hides_faces:
+        if preset.get("face", {}).get("subjects") == 0:
+            face = {"subjects": 0}
+        shown = {key: face.get(key, default) for key, default in _SHOWN.items()}
+        layer["face"] = {"mode": FaceMode.ANONYMIZE, **shown}
     if places:
         others = preset.get("hide", {}).get("regions", ())
         layer["hide"] = {"regions": tuple(dict.fromkeys((*places, *others)))}
-    if own.get("copy", {}).get("metadata") == "strip":
-        layer["copy"] = {"metadata": own["copy"]["metadata"]}
+    hides = hides_faces or places or any(own.get(name, {}).get("file") for name in _HIDING_FILES)
+    metadata = own.get("copy", {}).get("metadata", Metadata.AUTO)
+    keeps = preset.get("copy", {}).get("metadata") is Metadata.KEEP
+    if metadata is Metadata.STRIP or (hides and keeps and metadata is Metadata.AUTO):
+        layer["copy"] = {"metadata": metadata}
     return layer
-
-
-def _not_showing(preset: Layer, own: Mapping[str, Any]) -> Layer:
-    """Return a preset's settings without those that show faces which one's own settings hide."""
-    showing = ("mode", "subjects", "main") if own.get("subjects") == 0 else ("mode",)
-    face = {
-        key: value
-        for key, value in preset.get("face", {}).items()
-        if key not in showing or (key, value) == ("subjects", 0)
-    }
-    return {**preset, "face": face}
 
 
 NO_CONFIG = UserConfig(None, {}, DEFAULT_PRESET)

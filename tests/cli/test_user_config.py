@@ -69,9 +69,12 @@ def test_no_preset_shows_faces_that_it_hides(
         ("subjects = 0", "mode = 'anonymize'\nsubjects = 1", (0, ())),
         ("subjects = 0", "mode = 'anonymize'\nmain = ['50%,50%']", (0, ())),
         ("subjects = 0", "mode = 'main'\nsubjects = 2", (0, ())),
-        ("mode = 'anonymize'", "mode = 'main'\nsubjects = 2", (2, ())),
-        ("mode = 'anonymize'", "main = ['50%,50%']", (1, ("50%,50%",))),
+        ("mode = 'anonymize'", "mode = 'main'\nsubjects = 2", (1, ())),
+        ("mode = 'anonymize'", "main = ['50%,50%']", (1, ())),
         ("mode = 'anonymize'", "subjects = 0", (0, ())),
+        ("mode = 'anonymize'\nsubjects = 2", "subjects = 5", (2, ())),
+        ("mode = 'anonymize'\nmain = ['9%,9%']", "subjects = 5", (1, ("9%,9%",))),
+        ("mode = 'anonymize'\nmain = ['9%,9%']", "subjects = 0", (0, ())),
     ],
 )
 def test_a_preset_may_only_hide_more(
@@ -109,6 +112,30 @@ def test_no_preset_shows_places_or_metadata_that_it_hides(
         run, fake_render, clip, "--preset", str(mine), "--metadata", "keep", "--hide", "5,5,5,5"
     )
     assert (flags.hide.regions, flags.strips_metadata) == (("5,5,5,5",), False)
+
+
+@pytest.mark.parametrize(
+    ("own", "strips"),
+    [
+        ("[face]\nsubjects = 0", True),
+        ("[face]\nmode = 'anonymize'", True),
+        ("[hide]\nregions = ['0,0,4,4']", True),
+        ("[regions]\nfile = 'hide.toml'", True),
+        ("[regions]\nfile = 'drop.toml'", False),
+        ("[face]\nsubjects = 0\n[copy]\nmetadata = 'keep'", False),
+        ("[effect]\nstrength = 3", False),
+    ],
+)
+def test_no_preset_keeps_metadata_that_is_removed_because_something_is_hidden(
+    run: Run, fake_render: FakeRender, clip: Path, config: Path, own: str, strips: bool
+) -> None:
+    for action in ("hide", "drop"):
+        region = f"[[region]]\naction = '{action}'\nbox = '0,0,4,4'\n"
+        (config.parent / f"{action}.toml").write_text(region)
+    mine = config.parent / "mine.toml"
+    mine.write_text("[copy]\nmetadata = 'keep'\n")
+    config.write_text(f"{own}\n")
+    assert settings(run, fake_render, clip, "--preset", str(mine)).strips_metadata is strips
 
 
 def test_extends_is_the_preset_where_none_is_named(
