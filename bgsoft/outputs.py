@@ -131,16 +131,14 @@ def check_distinct(path: Path, what: str, others: Iterable[Path]) -> Path:
 
 
 def resolved(path: Path, what: str = "output") -> Path:
-    """Resolve symbolic links; raises OutputError if they lead nowhere."""
+    """Resolve symbolic links; raises OutputError if they lead nowhere, or may not be followed."""
     # RuntimeError: a loop of links, before Python 3.13
     theirs = (OSError, RuntimeError)
-    with errors_as(theirs, OutputError, f"{what} {path}", path=path):
+    with errors_as(theirs, OutputError, f"cannot write {what} {path}", path=path):
         target = path.resolve()
-        try:
+        # Python accepts what the system refuses: closed folders, long names, later also loops.
+        with suppress(FileNotFoundError, NotADirectoryError):
             target.stat()
-        except OSError as exc:
-            if exc.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # which later versions accept
-                raise
     return target
 
 

@@ -16,6 +16,7 @@ from bgsoft.batch.find import find
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.errors import OutputError, UnsupportedFormatError
 from bgsoft.media.containers import CONTAINERS, container_for
+from bgsoft.media.sequence import SequenceOutput
 from bgsoft.outputs import (
     AtomicOutput,
     check_target,
@@ -26,6 +27,7 @@ from bgsoft.outputs import (
 )
 from bgsoft.rendering.outcome import commit
 from bgsoft.settings.formats import OutputFormat
+from tests.permissions import closed
 
 
 def names(folder: Path) -> list[str]:
@@ -184,6 +186,18 @@ def test_a_folder_that_cannot_be_written_is_an_error(
     monkeypatch.setattr(os, "access", lambda *args: False)
     with pytest.raises(OutputError, match="permission denied"):
         AtomicOutput(tmp_path / "out.mp4")
+
+
+@pytest.mark.parametrize("name", ["out.mp4", "new/out.mp4"])
+def test_a_closed_folder_is_an_output_error(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "closed" / name
+    (tmp_path / "closed").mkdir()
+    with closed(tmp_path / "closed"):
+        for write in (AtomicOutput, WorkFolder, lambda path: check_target(path, "report")):
+            with pytest.raises(OutputError, match=r"^cannot write .*out\.mp4: Permission denied"):
+                write(path)
+        with pytest.raises(OutputError, match=r"^cannot write .*: Permission denied"):
+            SequenceOutput(path.with_name("%05d.png"))
 
 
 def test_target_must_be_a_regular_file(tmp_path: Path) -> None:
