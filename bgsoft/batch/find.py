@@ -8,6 +8,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -30,8 +31,8 @@ VIDEO_SUFFIXES = frozenset(
 A file that is named itself is taken with any suffix."""
 _SUFFIXES = VIDEO_SUFFIXES | STILL_SUFFIXES
 _STANDARD_INPUT = "-"
-_LINKED = "linked folder"
-"""Stands for a suffix where ignored files are counted."""
+_LINKED, _UNREADABLE = "linked folder", "unreadable folder"
+"""Stand for a suffix where ignored files are counted."""
 _MAX_KINDS = 8
 """Maximum number of suffixes listed in the notice about ignored files."""
 
@@ -45,8 +46,8 @@ class Found:
     """Its folder relative to the given one, such as ``2024/may``, or ``.``."""
     is_named: bool = False
     """True: the command names the file itself, not a folder, pattern or list."""
-    is_linked_folder: bool = False
-    """True: a symbolic link to a folder, which is not searched."""
+    unsearched: str = ""
+    """Kind of a folder that is not searched: :data:`_LINKED` or :data:`_UNREADABLE`."""
 
 
 def find(
@@ -65,10 +66,10 @@ def find(
         named: Those of the sources that are not from lists.
         exclude: Patterns of names to leave out, and of paths inside the given folder.
         passed_over: Receives the suffixes of ignored files in folders, with their counts, and the
-            number of linked folders.
+            number of folders that are not searched.
 
     Raises:
-        OpenError: A source does not exist.
+        OpenError: A source does not exist, or cannot be read.
         OutputError: The output folder is a broken symbolic link.
     """
     seen: set[Path] = set()
@@ -77,13 +78,16 @@ def find(
     for source in sources:
         for path in _matches(source):
             is_folder = path.is_dir()
+            if is_folder and path == Path(source):
+                with os_errors_as(OpenError, f"cannot search {source}", path=path):
+                    os.scandir(path).close()
             for found in _in_folder(path, hidden) if is_folder else [Found(path, Path())]:
                 inside, place = found.folder / found.path.name, found.path.absolute()
                 if place in seen or _is_excluded(inside, exclude):
                     continue
                 seen.add(place)
-                is_named = place in by_name and not found.is_linked_folder
-                ending = _LINKED if found.is_linked_folder else found.path.suffix.lower()
+                is_named = place in by_name and not found.unsearched
+                ending = found.unsearched or found.path.suffix.lower()
                 if not is_folder or is_named or ending in _SUFFIXES:
                     yield replace(found, is_named=is_named)
                 elif passed_over is not None:
@@ -91,19 +95,22 @@ def find(
 
 
 def passed_over_text(endings: Counter[str]) -> str:
-    """Return a notice about files in folders that are ignored, and about linked folders."""
+    """Return a notice about ignored files in folders, and about folders that are not searched."""
     endings = endings.copy()
-    links = endings.pop(_LINKED, 0)
-    linked = f"{links} linked folder{'' if links == 1 else 's'} not searched" if links else ""
+    folders = [
+        f"{count} {kind}{'' if count == 1 else 's'} not searched"
+        for kind in (_LINKED, _UNREADABLE)
+        if (count := endings.pop(kind, 0))
+    ]
     if not endings:
-        return linked
+        return "; ".join(folders)
     kinds = [f"{count} {ending or 'without suffix'}" for ending, count in endings.most_common()]
     more = [f"{len(kinds) - _MAX_KINDS} other kinds"] if len(kinds) > _MAX_KINDS else []
     total = endings.total()
     files = f"{total} file{'' if total == 1 else 's'}"
     listed = ", ".join(kinds[:_MAX_KINDS] + more)
     text = f"{files} ignored, not named like videos or pictures: {listed}"
-    return f"{text}; {linked}" if links else text
+    return "; ".join([text, *folders])
 
 
 def _is_excluded(inside: Path, patterns: Sequence[str]) -> bool:
@@ -120,7 +127,9 @@ def _is_excluded(inside: Path, patterns: Sequence[str]) -> bool:
 
 def _matches(source: str) -> Sequence[Path]:
     path = Path(source)
-    if os.path.exists(path):  # noqa: PTH110 - also for names that are too long, or contain a bracket
+    unreadable = os_errors_as(OpenError, f"cannot find {source!r}", path=path)
+    with unreadable, suppress(FileNotFoundError, NotADirectoryError):
+        path.stat()  # first: a name may contain a bracket
         return [path]
     if not glob.has_magic(source):
         raise OpenError(f"cannot find {source!r}: no such file or folder", path=path)
@@ -131,11 +140,12 @@ def _matches(source: str) -> Sequence[Path]:
 
 
 def _in_folder(top: Path, leave_out: Path) -> Iterator[Found]:
-    """Yield the files below a folder, sorted, and links to folders.
+    """Yield the files below a folder, sorted, and folders that are not searched.
 
     Hidden files and folders are left out, and regions files of videos and pictures.
     """
-    for folder, below, names in os.walk(top):
+    unread: list[OSError] = []
+    for folder, below, names in os.walk(top, onerror=unread.append):
         here = Path(folder)
         below[:] = sorted(
             name
@@ -149,7 +159,9 @@ def _in_folder(top: Path, leave_out: Path) -> Iterator[Found]:
                 yield Found(path, here.relative_to(top))
         for path in (here / name for name in below):
             if path.is_symlink():
-                yield Found(path, here.relative_to(top), is_linked_folder=True)
+                yield Found(path, here.relative_to(top), unsearched=_LINKED)
+    for place in (Path(exc.filename) for exc in unread):
+        yield Found(place, place.relative_to(top).parent, unsearched=_UNREADABLE)
 
 
 def read_list(name: str) -> list[str]:

@@ -21,6 +21,7 @@ from bgsoft.errors import ConfigError, OpenError
 from bgsoft.models.catalog import resolve
 from tests.hostile.data import SIDECAR
 from tests.hostile.models import ones
+from tests.permissions import closed
 
 
 @pytest.fixture
@@ -77,6 +78,27 @@ def test_linked_folders_are_counted(tree: Path) -> None:
     assert passed_over_text(counted) == "1 linked folder not searched"
     counted[".txt"] = 2
     assert passed_over_text(counted).endswith(": 2 .txt; 1 linked folder not searched")
+
+
+def test_a_folder_that_may_not_be_read_is_an_error_and_counted_below(tree: Path) -> None:
+    may, counted = tree / "2024" / "may", Counter[str]()
+    with closed(may):
+        for source in (tree / "2024", f"{tree}/*"):
+            found = find([str(source)], leave_out=tree / "out", passed_over=counted)
+            assert "d [1].avi" in [each.path.name for each in found]
+            assert counted["unreadable folder"] == 1
+            counted.clear()
+        excluded = list(
+            find([str(tree)], leave_out=tree / "out", exclude=["may"], passed_over=counted)
+        )
+        assert len(excluded) == 3
+        assert "unreadable folder" not in counted
+        for source in (may, may / "c.mkv", may / "*.mkv"):
+            with pytest.raises(OpenError, match=r"(search|find) .*may.*: Permission denied"):
+                list(find([str(source)], leave_out=tree / "out"))
+    counted = Counter({"unreadable folder": 2, "linked folder": 1, ".txt": 1})
+    text = passed_over_text(counted)
+    assert text.endswith("1 .txt; 1 linked folder not searched; 2 unreadable folders not searched")
 
 
 def test_regions_of_videos_are_not_ignored_files(tree: Path) -> None:
