@@ -77,7 +77,7 @@ def find(
     hidden = resolved(leave_out, "output folder")
     for source in sources:
         for path in _matches(source):
-            is_folder = path.is_dir()
+            is_folder = os.path.isdir(path)  # noqa: PTH112 - pathlib's raise in closed folders
             if is_folder and path == Path(source):
                 with os_errors_as(OpenError, f"cannot search {source}", path=path):
                     os.scandir(path).close()
@@ -158,7 +158,7 @@ def _in_folder(top: Path, leave_out: Path) -> Iterator[Found]:
             if path.name not in regions:
                 yield Found(path, here.relative_to(top))
         for path in (here / name for name in below):
-            if path.is_symlink():
+            if os.path.islink(path):  # noqa: PTH114
                 yield Found(path, here.relative_to(top), unsearched=_LINKED)
     for place in (Path(exc.filename) for exc in unread):
         yield Found(place, place.relative_to(top).parent, unsearched=_UNREADABLE)

@@ -96,6 +96,11 @@ def test_a_folder_that_may_not_be_read_is_an_error_and_counted_below(tree: Path)
         for source in (may, may / "c.mkv", may / "*.mkv"):
             with pytest.raises(OpenError, match=r"(search|find) .*may.*: Permission denied"):
                 list(find([str(source)], leave_out=tree / "out"))
+    with closed(tree / "2024", 0o400):  # names may be read, nothing else
+        for source in (tree / "2024", tree / "*/*"):
+            found = find([str(source)], leave_out=tree / "out", passed_over=counted)
+            assert "d [1].avi" in [each.path.name for each in found]
+        assert counted["unreadable folder"] == 1
     counted = Counter({"unreadable folder": 2, "linked folder": 1, ".txt": 1})
     text = passed_over_text(counted)
     assert text.endswith("1 .txt; 1 linked folder not searched; 2 unreadable folders not searched")
