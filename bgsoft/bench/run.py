@@ -21,6 +21,7 @@ from bgsoft.media.probe import probe
 from bgsoft.records import dataclass
 from bgsoft.rendering.backends import chosen_gpu
 from bgsoft.rendering.configure import build_config
+from bgsoft.rendering.request import Request
 from bgsoft.settings.config import RenderConfig
 from bgsoft.settings.options import SECTIONS
 from bgsoft.settings.presets import Layer, Preset, settings_of
@@ -100,24 +101,38 @@ def _compare_ways(
     return frames, {"schema": ways.SCHEMA, "ways": found}
 
 
+def read_files(options: BenchOptions) -> list[Path]:
+    """Return the files that are read, and must not be written.
+
+    Raises:
+        ConfigError: A setting is invalid, or there is no sample.
+        OpenError: The clip is a sequence without pictures.
+    """
+    baseline = [] if options.baseline is None else [options.baseline]
+    return [*Request(_config(options, Path()), writes=False).read_files, *baseline]
+
+
+def _config(options: BenchOptions, folder: Path, limit: float | None = None) -> RenderConfig:
+    """Return the settings of a render of the clip into a folder."""
+    if options.source is None and not SAMPLE.is_file():
+        raise ConfigError("cannot start: name a video, as the package has no sample")
+    return build_config(
+        (options.source or SAMPLE).absolute(),
+        folder / "out.mkv",  # Matroska holds every codec
+        preset=options.preset,
+        flags=options.flags,
+        duration_seconds=limit,
+    )
+
+
 @contextmanager
 def _opened(options: BenchOptions) -> Iterator[tuple[RenderConfig, VideoInfo]]:
     """Probe the clip; yield the settings of its render into a temporary folder."""
-    if options.source is None and not SAMPLE.is_file():
-        raise ConfigError("cannot start: name a video, as the package has no sample")
-    path = options.source or SAMPLE
-    info = probe(path)
+    info = probe(options.source or SAMPLE)
     length = info.duration_seconds
     limit = None if length is not None and length <= options.seconds else options.seconds
     with tempfile.TemporaryDirectory(prefix="bgsoft-bench-") as name:
-        config = build_config(
-            path.absolute(),
-            Path(name) / "out.mkv",  # Matroska holds every codec
-            preset=options.preset,
-            flags=options.flags,
-            duration_seconds=limit,
-        )
-        yield config, info
+        yield _config(options, Path(name), limit), info
 
 
 def _record(options: BenchOptions, config: RenderConfig, info: VideoInfo) -> dict[str, Any]:

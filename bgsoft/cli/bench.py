@@ -127,12 +127,11 @@ def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
         raise ConfigError("cannot use --fail-slower: it needs --baseline FILE")
     chunks = _counts(own)
     files = ResultFiles("results", own.json_file, own.plot, own.overwrite)
-    files.check([own.input] if own.input is not None else ())
     preset = read_user_config().preset(own.preset)
     require_runtime()
     go_on_in_child("measure that video")
     from bgsoft.bench.baseline import slower_than
-    from bgsoft.bench.run import BenchOptions, run_bench
+    from bgsoft.bench.run import BenchOptions, read_files, run_bench
     from bgsoft.cli.bench_tables import tables, write_bench_plot
 
     options = BenchOptions(
@@ -146,6 +145,7 @@ def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
         files=own.files or 0,
         command=["bgsoft", *sys.argv[1:]],
     )
+    files.check(read_files(options))
     results = run_bench(options, (lambda _text: None) if own.quiet else console.err)
     files.write(results, partial(write_bench_plot, results), console)
     if not own.quiet and own.json_file != DASH:

@@ -70,7 +70,7 @@ class ResultFiles(NamedTuple):
         Raises:
             ConfigError: The plot is not ``.png`` or ``.svg``, or would replace a file.
             BackendUnavailableError: Matplotlib is missing.
-            OutputError: A file cannot be written, exists, or is one of the inputs.
+            OutputError: A file cannot be written, exists, is one of the inputs, or is the other.
         """
         if self.overwrite and self.plot is None and self.json in (None, DASH):
             raise ConfigError("cannot use --overwrite: it needs --json FILE or --plot FILE")
@@ -82,9 +82,11 @@ class ResultFiles(NamedTuple):
                 raise BackendUnavailableError(
                     "cannot draw --plot: Matplotlib is missing; pip install '.[plot]'"
                 )
+        others = list(inputs)
         for what, path in ((self.what, self.json), ("plot", self.plot)):
             if path is not None:
-                check_target(path, what, overwrite=self.overwrite, others=inputs)
+                check_target(path, what, overwrite=self.overwrite, others=others)
+                others.append(path)
 
     def write(
         self, plain: Mapping[str, Any], draw: Callable[[Path], None], console: Console

@@ -142,6 +142,39 @@ def test_bad_usage(
     assert words in outcome.err.splitlines()[-1]
 
 
+@pytest.mark.parametrize("result", [("--json", "r.json"), ("--plot", "r.png")])
+@pytest.mark.parametrize("reads", ["--background", "--preset", "--baseline", None])
+def test_no_result_replaces_a_file_that_is_read(
+    run: Run,
+    compared: dict[str, Any],
+    clip: Path,
+    tmp_path: Path,
+    reads: str | None,
+    result: tuple[str, str],
+) -> None:
+    flag, file = result[0], tmp_path / result[1]
+    source, given = tmp_path / "preset.toml", [clip]
+    source.write_bytes(b"")
+    if reads is None:
+        given = [source]
+    elif reads != "--background":
+        given += [reads, source]
+    else:
+        source = source.rename(tmp_path / "background.png")
+        given += [reads, source]
+    file.symlink_to(source)
+    outcome = run("bench", *given, flag, file, "-y")
+    assert outcome.code == 5
+    assert outcome.error_line.endswith(f"{file}: it is the same file as {source}; name another")
+    assert source.read_bytes() == b""
+
+
+def test_two_results_need_two_files(run: Run, compared: dict[str, Any], clip: Path) -> None:
+    outcome = run("bench", clip, "--json", "r.png", "--plot", "./r.png", "-y")
+    assert outcome.code == 5
+    assert "plot r.png: it is the same file as r.png" in outcome.error_line
+
+
 def test_render_writes_a_trace(run: Run, clip: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     outcome = run("render", clip, tmp_path / "out.mp4", "--trace", trace, "-q", "--batch", "1")
