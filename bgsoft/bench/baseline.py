@@ -8,16 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bgsoft.errors import ConfigError, errors_as, os_errors_as
+from bgsoft.errors import ConfigError, errors_as, os_errors_as, translated
+from bgsoft.untrusted import parse_json
 
 SCHEMA = "bgsoft-bench/1"
 _MIN_NOISE = 0.03
 """Smallest assumed noise, as a share. Machines differ by this from one hour to the next, however
 steady the samples."""
 
+_DAMAGED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Errors of a comparison with results of another form."""
+
 
 def load(path: Path) -> dict[str, Any]:
-    """Read results that were written by ``--json``.
+    """Read results that were written by ``--json``, and check that they can be compared.
 
     Raises:
         ConfigError: The file is missing, or contains something else.
@@ -26,12 +30,15 @@ def load(path: Path) -> dict[str, Any]:
         os_errors_as(ConfigError, f"cannot read --baseline {path}", path=path),
         errors_as((ValueError,), ConfigError, f"cannot read --baseline {path} as JSON", path=path),
     ):
-        results = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(results, dict) or results.get("schema") != SCHEMA:
-        raise ConfigError(
-            f"cannot use --baseline {path}: bgsoft bench --json did not write it", path=path
-        )
-    return results
+        results = parse_json(path.read_bytes())
+    foreign = ConfigError(
+        f"cannot use --baseline {path}: bgsoft bench --json did not write it", path=path
+    )
+    with translated(*_DAMAGED, to=lambda _: foreign):
+        if results["schema"] != SCHEMA:
+            raise foreign
+        json.dumps(compare(results, results, ""), allow_nan=False)
+    return dict(results)
 
 
 def compare(now: Mapping[str, Any], before: Mapping[str, Any], file: str) -> dict[str, Any]:
@@ -85,14 +92,14 @@ def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, float, list[floa
     for phase in results["phases"]:
         name = f"phase {phase['id']} ({phase['name']})"
         if phase["fps"]:
-            yield name, phase["fps"], phase["fps_samples"], "frames/s"
+            yield name, float(phase["fps"]), phase["fps_samples"], "frames/s"
         for stage, milliseconds in phase["stage_ms"].items():
             samples = [run["stage_ms"][stage] for run in phase["runs"]]
             if milliseconds:
-                yield f"{name}: {stage}", milliseconds, samples, "ms"
+                yield f"{name}: {stage}", float(milliseconds), samples, "ms"
     for row in results["transcodes"]:
         if row["run_fps"]:
-            yield row["name"], row["run_fps"], row["run_fps_samples"], "frames/s"
+            yield row["name"], float(row["run_fps"]), row["run_fps_samples"], "frames/s"
 
 
 _MEASUREMENT = {"clip": ("name", "width", "height", "frames", "codec"), "settings": ("render",)}

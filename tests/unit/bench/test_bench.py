@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -291,12 +292,40 @@ def test_another_clip_is_not_compared(measured: dict[str, Any]) -> None:
     assert "not the same measurement" in text
 
 
-@pytest.mark.parametrize("text", [None, "", "[]", '{"schema": "another/1"}'])
+@pytest.mark.parametrize("text", [None, "", "[]", "[" * 100_000, '{"schema": "another/1"}'])
 def test_a_baseline_of_another_kind_is_refused(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "old.json"
     if text is not None:
         path.write_text(text)
     with pytest.raises(ConfigError, match="--baseline"):
+        baseline.load(path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("clip",), None),
+        (("phases",), 1),
+        (("phases", 0, "fps"), "fast"),
+        (("phases", 0, "fps"), 10**400),
+        (("phases", 0, "fps"), math.inf),
+        (("phases", 0, "fps_samples"), {"a": 1}),
+        (("phases", 0, "stage_ms"), []),
+        (("phases", 0, "runs"), [{}]),
+        (("transcodes", 0, "name"), []),
+    ],
+)
+def test_a_damaged_baseline_is_refused_before_anything_is_measured(
+    measured: dict[str, Any], tmp_path: Path, place: tuple[str | int, ...], value: object
+) -> None:
+    path, results = tmp_path / "old.json", copied(measured)
+    *way, last = place
+    part: Any = results
+    for key in way:
+        part = part[key]
+    part[last] = value
+    path.write_text(json.dumps(results))
+    with pytest.raises(ConfigError, match=r"^cannot use --baseline .*did not write it"):
         baseline.load(path)
 
 
