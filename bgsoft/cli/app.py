@@ -96,7 +96,10 @@ def execute(argv: Sequence[str], console: Console) -> int:
     try:
         # Commands return their exit code, which main() passes on without standalone mode.
         result = command.main(args=list(argv), prog_name="bgsoft", standalone_mode=False)
-    except typer.Abort:
+    except typer.Abort as exc:
+        if isinstance(exc.__cause__, EOFError):  # a fault: nothing asks, so it is no Ctrl-D
+            console.error(one_line(exc.__cause__))
+            return ExitCode.RENDER_FAILED
         return ExitCode.INTERRUPTED
     except Exception as exc:
         if _is_interrupt(exc):

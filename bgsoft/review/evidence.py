@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+from zipfile import BadZipFile
 
 import numpy as np
 
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.analysis.scenes import LumaProbe
-from bgsoft.errors import ConfigError, os_errors_as
+from bgsoft.errors import ConfigError, os_errors_as, translated
 from bgsoft.face.create import finder_settings
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.geometry import Box
@@ -26,6 +28,12 @@ from bgsoft.untrusted import parse_json
 
 CHANGED = 8
 """Difference of luma, 8 bits, from which on a sample was changed: encoding stays below, mostly."""
+
+_DAMAGED = (
+    *(ArithmeticError, EOFError, LookupError, RuntimeError, TypeError, ValueError),
+    *(BadZipFile, zlib.error),
+)
+"""Errors of face data of another form."""
 
 
 class SeenFace(NamedTuple):
@@ -184,11 +192,13 @@ def read_face_data(path: Path, count: int) -> dict[int, list[SeenFace]]:
     """
     problem = f"cannot read the face data {path}"
     seen: dict[int, list[SeenFace]] = {}
-    try:
-        with os_errors_as(ConfigError, problem, path=path):
-            seen.update(_arrays(path) if path.suffix.lower() == ".npz" else _lines(path))
-    except (ValueError, KeyError, TypeError) as exc:
-        raise ConfigError(f"{problem}: a render did not write it", path=path) from exc
+    foreign = ConfigError(f"{problem}: a render did not write it", path=path)
+    with (
+        os_errors_as(ConfigError, problem, path=path),
+        translated(*_DAMAGED, to=lambda _: foreign),
+        path.open("rb") as file,
+    ):
+        seen.update(_arrays(file) if path.suffix.lower() == ".npz" else _lines(file))
     if len(seen) != count or (seen and max(seen) >= count):
         raise ConfigError(
             f"{problem}: it has {len(seen)} frames, and the video has {count}; name the face data"
@@ -198,19 +208,18 @@ def read_face_data(path: Path, count: int) -> dict[int, list[SeenFace]]:
     return seen
 
 
-def _lines(path: Path) -> Iterator[tuple[int, list[SeenFace]]]:
-    with path.open("rb") as file:
-        for line in file:
-            frame = parse_json(line)
-            faces = [
-                SeenFace(int(face["id"]), float(face["score"]), _box(face["box"]), face["detected"])
-                for face in frame["faces"]
-            ]
-            yield int(frame["index"]), faces
+def _lines(file: BinaryIO) -> Iterator[tuple[int, list[SeenFace]]]:
+    for line in file:
+        frame = parse_json(line)
+        faces = [
+            SeenFace(int(face["id"]), float(face["score"]), _box(face["box"]), face["detected"])
+            for face in frame["faces"]
+        ]
+        yield int(frame["index"]), faces
 
 
-def _arrays(path: Path) -> Iterator[tuple[int, list[SeenFace]]]:
-    with np.load(path) as known:
+def _arrays(file: BinaryIO) -> Iterator[tuple[int, list[SeenFace]]]:
+    with np.load(file) as known:
         columns = [known[name].tolist() for name in ("id", "score", "box", "detected")]
         rows = zip(*columns, strict=True)
         faces = [SeenFace(id, score, _box(box), bool(seen)) for id, score, box, seen in rows]

@@ -341,6 +341,15 @@ def test_unforeseen_error_is_one_line_too(run: Run, fake_render: FakeRender, cli
     assert "internal error: ZeroDivisionError: division by zero" in outcome.error_line
 
 
+def test_an_unforeseen_end_of_a_file_is_no_interrupt(
+    run: Run, fake_render: FakeRender, clip: Path
+) -> None:
+    fake_render.error = EOFError("too short")
+    outcome = run("render", clip, "out.mp4", "-q")
+    assert outcome.code == 1
+    assert "internal error: EOFError: too short" in outcome.err
+
+
 def test_verbose_adds_the_traceback(run: Run, fake_render: FakeRender, clip: Path) -> None:
     fake_render.error = errors.DecodeError("bad packet")
     outcome = run("render", clip, "out.mp4", "-v")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import BgsoftError, ConfigError, UnsupportedFormatError
 from bgsoft.regions.places import PlacedRegion
 from bgsoft.review.doubts import MAX_SHOWN
+from bgsoft.review.evidence import read_face_data
 from bgsoft.review.review import write_review
 from bgsoft.review.videos import ReviewVideo
 from bgsoft.settings.regions_file import read_regions
@@ -247,6 +249,28 @@ def test_a_broken_report_or_face_file_is_one_error(
     good = write_report(tmp_path / "r.json", *pair, [20.0] * FRAMES)
     with pytest.raises(ConfigError, match="cannot read the face data"):
         write_review(*pair, tmp_path / "page.html", report=good, face_data=broken)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda _: b"", lambda data: data[:-9], lambda data: data.replace(b"first.npy", b"third.npy")],
+)
+def test_damaged_arrays_of_faces_are_one_error(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    path, counts = tmp_path / "faces.npz", np.arange(3)
+    np.savez(path, id=counts[1:], score=counts[1:], box=np.ones((2, 4)), detected=counts[1:])
+    known = dict(np.load(path))
+    np.savez(path, first=counts, index=counts[:2], **known)
+    assert [face.id for faces in read_face_data(path, 2).values() for face in faces] == [1, 2]
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ConfigError, match=r"cannot read the face data .*did not write it"):
+        read_face_data(path, 2)
+
+
+def test_face_data_that_is_missing_is_named_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"gone\.npz: No such file"):
+        read_face_data(tmp_path / "gone.npz", 2)
 
 
 def test_a_picture_or_folder_is_no_video(pair: tuple[Path, Path], tmp_path: Path) -> None:
