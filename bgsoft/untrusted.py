@@ -1,4 +1,4 @@
-"""Parsers for text from untrusted files: malformed text raises ValueError, nothing worse."""
+"""Reading of untrusted files: malformed text raises ValueError, nothing worse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from bgsoft.errors import translated
+from bgsoft.errors import BgsoftError, errors_as, translated
 
 NOT_REGULAR = "it is not a regular file; only the input of bgsoft render may be a pipe"
 _MAX_TOML_BYTES = 1 << 20
@@ -25,6 +25,18 @@ def file_state(path: Path) -> os.stat_result:
     if stat.S_ISFIFO(state.st_mode):
         raise OSError(errno.EINVAL, NOT_REGULAR)
     return state
+
+
+def check_regular(path: Path, error: type[BgsoftError], problem: str) -> None:
+    """Raise ``error``, a problem with its reason, where a path is no regular file.
+
+    Reading anything else may block.
+    """
+    with errors_as((OSError, ValueError), error, problem, path=path):
+        mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        reason = "it is a folder" if stat.S_ISDIR(mode) else NOT_REGULAR
+        raise error(f"{problem}: {reason}", path=path)
 
 
 def parse_json(data: str | bytes) -> Any:

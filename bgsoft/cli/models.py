@@ -42,10 +42,10 @@ def register(app: typer.Typer) -> None:
 
 def list_() -> int:
     """List the models with state, size and licence."""
-    from bgsoft.models.catalog import catalog, spec_path
+    from bgsoft.models.catalog import catalog, is_present
 
     for spec in catalog().values():
-        state = "embedded" if spec.embedded else "pulled" if spec_path(spec).is_file() else "-"
+        state = "embedded" if spec.embedded else "pulled" if is_present(spec) else "-"
         size = f"{spec.bytes / 1e6:.1f} MB" if spec.bytes else "-"
         described = f"{size:>8}  {spec.licence:<11} {spec.description}"
         Console().out(f"{spec.name:<21} {state:<9} {described}")
@@ -55,14 +55,14 @@ def list_() -> int:
 def path(name: _Name) -> int:
     """Print the path of a model's file."""
     from bgsoft.errors import ModelError
-    from bgsoft.models.catalog import find_spec, spec_path
+    from bgsoft.models.catalog import find_spec, is_present, spec_path
 
-    file = spec_path(find_spec(name))
-    if not file.is_file():
+    spec = find_spec(name)
+    if not is_present(spec):
         raise ModelError(
             f"cannot use model {name}: it is not downloaded; run bgsoft models pull {name}"
         )
-    Console().out(str(file))
+    Console().out(str(spec_path(spec)))
     return 0
 
 

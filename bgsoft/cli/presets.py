@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
 from bgsoft.cli import flags
-from bgsoft.cli.console import Console
+from bgsoft.cli.console import Console, on_one_line
 
 
 def register(app: typer.Typer) -> None:
@@ -32,10 +33,16 @@ def list_() -> int:
             description = load_preset(path.stem).description
         except PresetError as exc:  # a malformed file must not hide the others
             description = f"unusable: {exc}"
-        console.out(f"{path.stem:<10} {description}")
+        console.out(on_one_line(f"{path.stem:<10} {description}"))
         if (ignored := ignored_text(path)) is not None:
             console.err(ignored)
-    console.err(f"Your own go into {user_folder()}/NAME.toml")
+    folder = user_folder()
+    try:
+        os.scandir(folder).close()
+    except OSError as exc:
+        if not isinstance(exc, FileNotFoundError):
+            console.err(f"cannot read {folder}: {exc.strerror}")
+    console.err(f"Your own go into {folder}/NAME.toml")
     if (config := config_path()) is not None:
         console.err(f"Your own defaults go into {config}")
     return 0

@@ -16,7 +16,7 @@ from bgsoft.cuda.driver import driver_version
 from bgsoft.diagnose.machine import GpuInfo, attempt, gpu_info, reason_of, video_engines
 from bgsoft.errors import BgsoftError, PresetError
 from bgsoft.infer.providers import runtime_clash
-from bgsoft.models.catalog import catalog, check_files, find_spec, spec_path
+from bgsoft.models.catalog import catalog, check_files, find_spec, is_present
 from bgsoft.records import dataclass
 from bgsoft.rendering.backends import Candidate, probe_all
 from bgsoft.settings.user import config_path, read_user_config
@@ -193,12 +193,12 @@ def _ask_pyav(report: DoctorReport) -> None:
 def _check_models() -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for spec in catalog().values():
-        if spec.embedded or spec_path(spec).is_file():
-            found[spec.name] = None
-            try:
+        try:
+            if spec.embedded or is_present(spec):
+                found[spec.name] = None
                 check_files(spec)
-            except BgsoftError as exc:
-                found[spec.name] = str(exc)
+        except BgsoftError as exc:
+            found[spec.name] = str(exc)
     return found
 
 

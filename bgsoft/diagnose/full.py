@@ -20,7 +20,7 @@ from bgsoft.diagnose.parity import MIN_COMBINATION_DB, MIN_MATTE_DB, MIN_SCHEDUL
 from bgsoft.diagnose.stages import DecodedFrame, decode_clip, lowest_psnr_db
 from bgsoft.errors import VerificationError
 from bgsoft.frame import PixelLayout
-from bgsoft.models.catalog import catalog, spec_path
+from bgsoft.models.catalog import catalog, is_present
 from bgsoft.records import dataclass
 from bgsoft.rendering import backends
 from bgsoft.report import Progress, RenderReport
@@ -181,9 +181,7 @@ def _inference() -> dict[str, Check]:
 
 def _mattes() -> dict[str, Check]:
     models = [
-        spec.name
-        for spec in catalog().values()
-        if spec.of_family.makes_masks and spec_path(spec).is_file()
+        spec.name for spec in catalog().values() if spec.of_family.makes_masks and is_present(spec)
     ]
     places = ("cuda", "cpu")
     cases = [

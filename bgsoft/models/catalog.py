@@ -7,8 +7,8 @@ sidecar ``FILE.toml``, whose keys are those of one table.
 from __future__ import annotations
 
 import functools
-import os
 import re
+import stat
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, field, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from bgsoft.errors import (
     ModelError,
     ModelIntegrityError,
     errors_as,
+    os_errors_as,
 )
 from bgsoft.models import cache
 from bgsoft.models.boxes import BOX_KEYS, BOXES, BoxContract, read_boxes
@@ -30,7 +31,7 @@ from bgsoft.records import NamedTuple, dataclass
 from bgsoft.settings.config import Precision
 from bgsoft.settings.setting import is_model_file
 from bgsoft.suggestions import did_you_mean
-from bgsoft.untrusted import read_toml
+from bgsoft.untrusted import check_regular, read_toml
 
 _CATALOG = Path(__file__).with_name("catalog.toml")
 EMBEDDED = Path(__file__).with_name("data")
@@ -250,6 +251,20 @@ def spec_path(spec: ModelSpec) -> Path:
     return EMBEDDED / spec.file if spec.embedded else cache.cache_folder() / spec.file
 
 
+def is_present(spec: ModelSpec) -> bool:
+    """Return whether the file of a catalogue model exists.
+
+    Raises:
+        ModelError: The system does not say.
+    """
+    path = spec_path(spec)
+    with os_errors_as(ModelError, f"cannot read {path}", path=path):
+        try:
+            return stat.S_ISREG(path.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+
 def check_files(spec: ModelSpec) -> None:
     """Check all files of a catalogue model, those for GPUs included, by size and hash.
 
@@ -282,7 +297,7 @@ def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> Resol
             f"{' or '.join(families)}"
         )
     if spec.checksum is not None:
-        if not path.is_file():
+        if not is_present(spec):
             if spec.embedded:
                 raise ModelIntegrityError(
                     f"cannot use {path}: it is missing; reinstall bgsoft", path=path
@@ -329,8 +344,7 @@ def _completed(spec: ModelSpec, path: Path) -> ModelSpec:
 
 def _read_sidecar(path: Path, families: Collection[str]) -> ModelSpec:
     """Read the contract of a user's ONNX file from its sidecar."""
-    if not os.path.isfile(path):  # noqa: PTH113 - pathlib raises for names that are too long
-        raise ConfigError(f"cannot read model {path}: there is no such file", path=path)
+    check_regular(path, ConfigError, f"cannot read model {path}")
     sidecar = path.with_suffix(".toml")
     if not sidecar.is_file():
         raise ConfigError(

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,7 +22,7 @@ from bgsoft.settings.config import EffectKind, FaceMode, RenderConfig
 from bgsoft.settings.options import PICTURE_SECTIONS, SECTIONS, effect_for, read_value
 from bgsoft.settings.setting import declared, is_model_file
 from bgsoft.suggestions import did_you_mean, network_address
-from bgsoft.untrusted import NOT_REGULAR, read_toml
+from bgsoft.untrusted import check_regular, read_toml
 
 _MAX_PARENTS = 32
 _NAME = r"[A-Za-z0-9_-]{1,64}"
@@ -82,7 +83,9 @@ def list_presets() -> list[Path]:
     """
     files = sorted(shipped_folder().glob("*.toml"))
     shipped = {file.stem for file in files}
-    return files + [f for f in sorted(user_folder().glob("*.toml")) if f.stem not in shipped]
+    with suppress(OSError):  # a folder that may not be read has no names
+        files += [f for f in sorted(user_folder().glob("*.toml")) if f.stem not in shipped]
+    return files
 
 
 def ignored_text(used: Path | None) -> str | None:
@@ -91,7 +94,7 @@ def ignored_text(used: Path | None) -> str | None:
         return None
     own = user_folder() / used.name
     text = f"{own} is ignored: bgsoft has a preset of this name; rename it"
-    return text if own.exists() else None
+    return text if os.path.exists(own) else None  # noqa: PTH110 - that raises in closed folders
 
 
 def load_preset(name_or_path: str) -> Preset:
@@ -153,7 +156,7 @@ def save_preset(name: str, config: RenderConfig, *, replaces: bool) -> Path:
     path = user_folder() / f"{name}.toml"
     if (shipped_folder() / path.name).exists():
         raise ConfigError(f"cannot save preset {name}: bgsoft has one; choose another name")
-    if path.exists() and not replaces:
+    if os.path.exists(path) and not replaces:  # noqa: PTH110 - that raises in closed folders
         raise ConfigError(f"cannot save preset {name}: it exists already")
     description = f"Saved from the preview, on top of {config.preset or 'the defaults'}"
     with os_errors_as(OutputError, f"cannot create folder {path.parent}", path=path):
@@ -275,6 +278,20 @@ def read_file(path: Path, title: str) -> PresetFile:
         )
 
 
+def exists(path: Path) -> bool:
+    """Return whether a path exists, also as a broken link.
+
+    Raises:
+        PresetError: The system does not say.
+    """
+    with errors_as((OSError, ValueError), PresetError, f"cannot read {path}", path=path):
+        try:
+            path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+    return True
+
+
 def names_file(name_or_path: str) -> bool:
     """Return whether a preset is named by its file."""
     return name_or_path.endswith(".toml") or "/" in name_or_path
@@ -285,15 +302,12 @@ def _find(name_or_path: str, folder: Path | None) -> Path:
     name_or_path = os.fspath(name_or_path)
     if names_file(name_or_path):
         path = Path(name_or_path) if folder is None else folder / name_or_path
-        if not os.path.isfile(path):  # noqa: PTH113 - pathlib raises for names that are too long
-            problem = NOT_REGULAR if os.path.exists(path) else "there is no such file"  # noqa: PTH110
-            if os.path.isdir(path):  # noqa: PTH112
-                problem = "it is a folder"
-            raise PresetError(f"cannot read preset {path}: {problem}", path=path)
+        check_regular(path, PresetError, f"cannot read preset {path}")
         return path.resolve()
     for home in (shipped_folder, user_folder):
         path = home() / f"{name_or_path}.toml"
-        if os.path.isfile(path):  # noqa: PTH113
+        if exists(path):
+            check_regular(path, PresetError, f"cannot read preset {path}")
             return path
     known = [file.stem for file in list_presets()]
     raise PresetError(f"unknown preset {name_or_path!r}{did_you_mean(name_or_path, known)}")

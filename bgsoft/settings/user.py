@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bgsoft.errors import ConfigError, PresetError, os_errors_as
+from bgsoft.errors import ConfigError, PresetError
 from bgsoft.records import NamedTuple
 from bgsoft.settings.config import FaceConfig, FaceMode
 from bgsoft.settings.copied import Metadata
@@ -22,6 +22,7 @@ from bgsoft.settings.presets import (
     Layer,
     Preset,
     config_folder,
+    exists,
     load_preset,
     merge,
     names_file,
@@ -106,7 +107,7 @@ def read_user_config() -> UserConfig:
     """
     path = config_path()
     is_chosen = CONFIG_VARIABLE in os.environ
-    if path is None or not (is_chosen or _exists(path)):
+    if path is None or not (is_chosen or exists(path)):
         return NO_CONFIG
     file = read_file(path, f"{CONFIG_VARIABLE}={path}" if is_chosen else str(path))
     extends = file.extends or DEFAULT_PRESET
@@ -119,17 +120,3 @@ def read_user_config() -> UserConfig:
     except ConfigError as exc:
         raise PresetError(f"{path}: {exc}", path=path) from exc
     return config
-
-
-def _exists(path: Path) -> bool:
-    """Return whether a path exists, also as a broken link.
-
-    Raises:
-        PresetError: The system does not say.
-    """
-    with os_errors_as(PresetError, f"cannot read {path}", path=path):
-        try:
-            path.lstat()
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-    return True

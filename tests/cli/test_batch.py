@@ -278,7 +278,7 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
         (["{in}", "{out}", "--regions", "{in}/no.toml"], 2, "No such file"),
         (["{in}", "{out}", "--faces", "{in}/no.jsonl"], 2, "No such file"),
         (["{in}", "{out}", "--model", "nonesuch"], 2, "unknown model"),
-        (["{in}", "{out}", "--model", "{in}/a.onnx"], 2, "there is no such file"),
+        (["{in}", "{out}", "--model", "{in}/a.onnx"], 2, "No such file"),
         (["{in}", "{out}", "--model", "rvm-mobilenetv3"], 4, "bgsoft models pull"),
         (["{in}", "{out}", "--infer", "cpu", "--require-gpu"], 4, "--require-gpu"),
         (["{in}", "{out}", "--infer", "cpu", "--precision", "fp16"], 4, "fp16"),

@@ -19,8 +19,9 @@ from bgsoft.diagnose.full import CheckResult
 from bgsoft.models import cache, catalog
 from bgsoft.rendering.backends import Candidate
 from bgsoft.rendering.configure import build_config
-from bgsoft.settings.presets import list_presets
+from bgsoft.settings.presets import list_presets, user_folder
 from tests.face_clips import SAMPLE
+from tests.permissions import closed
 
 from .conftest import Run
 
@@ -48,13 +49,23 @@ def test_presets_list(run: Run) -> None:
 
 
 def test_presets_list_names_a_broken_user_preset(run: Run, tmp_path: Path) -> None:
-    from bgsoft.settings.presets import user_folder
-
     user_folder().mkdir(parents=True)
     (user_folder() / "mine.toml").write_text("[effekt]\n")
     line = run("presets", "list").out.splitlines()[-1]
     assert line.startswith("mine")
     assert "did you mean effect?" in line
+
+
+def test_presets_list_of_a_closed_folder_and_of_control_characters(run: Run) -> None:
+    folder = user_folder()
+    folder.mkdir(parents=True)
+    (folder / "mine.toml").write_text('description = "a\\nb \\u001b[31mred"')
+    outcome = run("presets", "list")
+    assert outcome.out.splitlines()[-1] == r"mine       a\nb \x1b[31mred"
+    with closed(folder):
+        outcome = run("presets", "list")
+    assert (outcome.code, len(outcome.out.splitlines())) == (0, len(SHIPPED))
+    assert f"cannot read {folder}: Permission denied\n" in outcome.err
 
 
 def test_presets_show_is_the_file(run: Run) -> None:

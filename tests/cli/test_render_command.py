@@ -107,7 +107,7 @@ def test_background_alone_chooses_the_effect(
         (["--effect", "blurr"], ["--effect", "'blurr'", "did you mean blur?"]),
         (["--codec", "H265"], ["--codec", "'H265'", "did you mean hevc?"]),
         (["--preset", "stduio"], ["unknown preset", "did you mean studio?"]),
-        (["--preset", "none.toml"], ["cannot read preset none.toml", "no such file"]),
+        (["--preset", "none.toml"], ["cannot read preset none.toml", "No such file"]),
         (["--preset", f"{Path(__file__).parent}/"], ["cannot read preset", "it is a folder"]),
         (["--strength", "99"], ["--strength", "between 0 and 25"]),
         (["--strength", "nan"], ["--strength", "between 0 and 25"]),

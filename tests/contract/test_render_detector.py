@@ -218,7 +218,7 @@ def test_a_changed_detector_is_noticed_by_a_batch(tmp_path: Path) -> None:
     ("changes", "settings", "error", "message"),
     [
         ({}, {"detector": "plates"}, ConfigError, r"detector must be a file FILE\.onnx"),
-        ({}, {"detector": "none.onnx"}, ConfigError, r"none\.onnx: there is no such file"),
+        ({}, {"detector": "none.onnx"}, ConfigError, r"none\.onnx: No such file"),
         ({}, {"effect": "matte"}, ConfigError, "detector .*has no effect"),
         ({"keys": "threshold = 3"}, {}, ConfigError, "threshold must be above 0"),
         (

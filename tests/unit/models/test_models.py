@@ -18,6 +18,7 @@ from bgsoft.models.families import SEGMENTATION_FAMILIES
 from bgsoft.models.onnx_file import read_signature
 from bgsoft.settings.config import Precision
 from tests.outside_models import write_swapped
+from tests.permissions import closed
 
 CONTENT = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -257,8 +258,16 @@ def test_bad_sidecars(tmp_path: Path, sidecar: str | None, words: list[str]) -> 
 
 
 def test_own_file_that_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no such file"):
+    with pytest.raises(ConfigError, match="No such file"):
         catalog.resolve(str(tmp_path / "gone.onnx"))
+
+
+def test_models_in_closed_folders(cache_folder: Path) -> None:
+    cache_folder.mkdir(parents=True, exist_ok=True)
+    with closed(cache_folder):
+        for name in ("rvm-mobilenetv3", str(cache_folder / "own.onnx")):
+            with pytest.raises((ModelError, ConfigError), match=r"onnx: Permission denied"):
+                catalog.resolve(name)
 
 
 def test_pull(server: Server, cache_folder: Path) -> None:

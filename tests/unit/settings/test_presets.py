@@ -22,7 +22,15 @@ from bgsoft.settings.config import (
     Refine,
     RenderConfig,
 )
-from bgsoft.settings.presets import as_toml, list_presets, load_preset, merge, settings_of
+from bgsoft.settings.presets import (
+    as_toml,
+    ignored_text,
+    list_presets,
+    load_preset,
+    merge,
+    settings_of,
+)
+from tests.permissions import closed
 from tests.processes import ROOT
 
 NAMES = {path.stem for path in (ROOT / "presets").glob("*.toml")}
@@ -55,6 +63,27 @@ def test_each_preset_loads_and_says_what_it_is(name: str) -> None:
     config = build(name)
     assert config.preset == name
     assert 20 <= len(load_preset(name).description) <= 90
+
+
+def test_a_preset_that_cannot_be_read_says_why(user_presets: Path) -> None:
+    (user_presets / "broken.toml").symlink_to("gone.toml")
+    (user_presets / "folder.toml").mkdir()
+    write(user_presets, "", "mine.toml")
+    for name, reason in (("broken", "No such file"), ("folder", "it is a folder")):
+        with pytest.raises(PresetError, match=rf"^cannot read preset .*{name}\.toml: {reason}"):
+            load_preset(name)
+    with closed(user_presets):
+        for name in ("mine", str(user_presets / "mine.toml"), "gone"):
+            with pytest.raises(PresetError, match=r"^cannot read .*\.toml: Permission denied"):
+                load_preset(name)
+
+
+@pytest.mark.parametrize("place", ["", ".."])
+def test_a_closed_folder_of_presets_ends_no_render(user_presets: Path, place: str) -> None:
+    with closed(user_presets / place):
+        assert build("soft").preset == "soft"
+        assert {path.stem for path in list_presets()} == NAMES
+        assert ignored_text(load_preset("soft").path) is None
 
 
 def test_soft_is_the_defaults() -> None:
