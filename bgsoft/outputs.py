@@ -88,7 +88,7 @@ def check_target(
         OutputError: It cannot be written, exists, or is one of the others.
     """
     if path != DASH:
-        _check(path, f"the {what}", others, overwrite=overwrite, folder=f"the {what}'s folder")
+        _check(path, f"the {what}", others, overwrite=overwrite, folder=f"the folder of the {what}")
 
 
 def _check(path: Path, what: str, others: Iterable[Path], *, overwrite: bool, folder: str) -> Path:

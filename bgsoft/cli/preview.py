@@ -153,8 +153,8 @@ def _serve(own: PreviewFlags, settings: dict[str, Any]) -> int:
     )
     if config.regions.file is not None and named is None:
         raise ConfigError(
-            "cannot choose the regions file: the preset names one; name the file to edit with"
-            " --regions"
+            f"cannot choose the regions file: the settings name {config.regions.file};"
+            " name the file to edit with --regions"
         )
     config = replace(config, regions=replace(config.regions, file=None))
     regions = own.input.parent / (own.input.stem + REGIONS_SUFFIX) if named is None else Path(named)

@@ -20,9 +20,9 @@ _NOWHERE = Path(os.devnull)
 def picture_config(preset: str | None, flags: Layer, user: UserConfig = NO_CONFIG) -> RenderConfig:
     """Return settings for frames that come from no file and go to none.
 
+    Args:
         preset: Name or file; None: the default.
         flags: Section → field → value, on top of the preset.
-        flags: Section → field → value, on top of it.
         user: The user's defaults.
 
     Raises:

@@ -192,5 +192,5 @@ def test_an_unwritable_trace_fails_before_the_render(run: Run, clip: Path, tmp_p
     output = tmp_path / "out.mp4"
     outcome = run("render", clip, output, "--trace", clip / "trace.json")
     assert outcome.code == 5
-    assert "the trace's folder" in outcome.error_line
+    assert "the folder of the trace" in outcome.error_line
     assert not output.exists()
