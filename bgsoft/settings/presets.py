@@ -113,7 +113,7 @@ def merge(*layers: Layer) -> dict[str, dict[str, Any]]:
         for section, values in layer.items():
             target: Mapping[str, Any] = merged.get(section, {})
             if section == "face":
-                values, target = _hide_everybody(values, target)
+                values, target = _who_is_shown(values, target)
             if section == "effect" and values.get("background") and "kind" not in values:
                 values = {**values, "kind": effect_for(values["background"])}
             for key, value in values.items():
@@ -128,17 +128,22 @@ def merge(*layers: Layer) -> dict[str, dict[str, Any]]:
     return {section: values for section, values in merged.items() if values}
 
 
-def _hide_everybody(
+def _who_is_shown(
     values: Mapping[str, Any], below: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Apply the rule of ``subjects = 0`` to a layer's face settings and to those below it.
+    """Apply the rules of ``subjects`` and ``main`` to a layer's face settings and those below it.
 
-    It needs ``mode = anonymize``. Given alone it sets that mode; another mode resets it.
+    ``subjects = 0`` needs ``mode = anonymize``. Given alone it sets that mode; another mode resets
+    it. ``subjects`` replaces ``main`` below it, and ``main`` such ``subjects``, except 0.
     """
     if values.get("subjects") == 0 and "mode" not in values:
         values = {**values, "mode": FaceMode.ANONYMIZE}
     elif values.get("mode", FaceMode.ANONYMIZE) is not FaceMode.ANONYMIZE:
         below = {k: v for k, v in below.items() if (k, v) != ("subjects", 0)}
+    if "subjects" in values:
+        below = {k: v for k, v in below.items() if k != "main"}
+    elif values.get("main"):
+        below = {k: v for k, v in below.items() if k != "subjects" or v == 0}
     return values, below
 
 

@@ -65,6 +65,30 @@ def test_each_preset_loads_and_says_what_it_is(name: str) -> None:
     assert 20 <= len(load_preset(name).description) <= 90
 
 
+@pytest.mark.parametrize(
+    ("below", "flags", "shown"),
+    [
+        ({"main": ("1%,1%",)}, {"subjects": 2}, (2, ())),
+        ({"main": ("1%,1%",)}, {"subjects": 0}, (0, ())),
+        ({"subjects": 2}, {"main": ("1%,1%",)}, (1, ("1%,1%",))),
+        ({"subjects": 2}, {"main": ()}, (2, ())),
+        ({"main": ("1%,1%",)}, {"main": ("2%,2%",)}, (1, ("2%,2%",))),
+    ],
+)
+def test_main_people_and_their_number_replace_each_other(
+    below: dict[str, object], flags: dict[str, object], shown: tuple[int, tuple[str, ...]]
+) -> None:
+    face = FaceConfig(**merge({"face": below}, {"face": flags})["face"])
+    assert (face.subjects, face.main) == shown
+
+
+def test_main_people_below_nobody_are_an_error() -> None:
+    for layers in (({"subjects": 0}, {"main": ("1%,1%",)}), ({"subjects": 2, "main": ("1%,1%",)},)):
+        merged = merge(*({"face": layer} for layer in layers))
+        with pytest.raises(ConfigError, match="cannot combine --main and --subjects"):
+            FaceConfig(**merged["face"])
+
+
 def test_a_preset_that_cannot_be_read_says_why(user_presets: Path) -> None:
     (user_presets / "broken.toml").symlink_to("gone.toml")
     (user_presets / "folder.toml").mkdir()
