@@ -28,7 +28,7 @@ def file_state(path: Path) -> os.stat_result:
 
 
 def check_regular(path: Path, error: type[BgsoftError], problem: str) -> None:
-    """Raise ``error``, a problem with its reason, where a path is no regular file.
+    """Raise ``error``, a problem with its reason, unless a path is a regular file.
 
     Reading anything else may block.
     """

@@ -97,7 +97,7 @@ def execute(argv: Sequence[str], console: Console) -> int:
         # Commands return their exit code, which main() passes on without standalone mode.
         result = command.main(args=list(argv), prog_name="bgsoft", standalone_mode=False)
     except typer.Abort as exc:
-        if isinstance(exc.__cause__, EOFError):  # a fault: nothing asks, so it is no Ctrl-D
+        if isinstance(exc.__cause__, EOFError):  # of a fault: no command asks the user
             console.error(one_line(exc.__cause__))
             return ExitCode.RENDER_FAILED
         return ExitCode.INTERRUPTED
