@@ -38,6 +38,10 @@ _MIN_CONTRAST = 0.03
 """Mean contrast of a picture's cells below which it is flat, as black or white ones are: two such
 pictures hardly differ by :data:`_MIN_CHANGE`."""
 
+_RISE = 1.1
+"""Rise of the contrast from one frame to the next while a picture fades in. Only such frames, and
+the first after a black or white one, are compared with the picture before that: motion adds up."""
+
 _BLACK = 0.1
 """Added to luma, so that noise in the dark does not count as contrast: with grain and a third of
 the light, as many cuts are found."""
@@ -64,8 +68,8 @@ class SceneCutDetector:
 
     It measures where local contrast changes by more than motion of about a cell explains, relative
     to the changes in earlier frames. If that suggests a cut, the frame is compared again with the
-    one before, moved like the camera and with its tones. After a black or white picture, frames are
-    compared with the last one before it, too.
+    one before, moved like the camera and with its tones. The first frame after black or white ones,
+    and frames that fade in from there, are compared with the last one before these, too.
     """
 
     def __init__(self) -> None:
@@ -88,8 +92,10 @@ class SceneCutDetector:
         self._changes.append(change)
         if stands_out and _differ(last, thumb):
             return True
+        if contrasts.are_flat or contrasts.mean < _RISE * last_contrasts.mean:
+            return False
         before = _before_flat(earlier)
-        if before is None or contrasts.are_flat or not _differ(before, thumb):
+        if before is None or not _differ(before, thumb):
             return False
         return last_contrasts.are_flat or not _differ(before, last)
 
@@ -114,7 +120,8 @@ class _Contrasts:
         tones = np.log(thumb + np.float32(_BLACK))
         side = (_SURROUND, _SURROUND)
         self.cells = tones - cv2.blur(tones, side, borderType=cv2.BORDER_REPLICATE)
-        self.are_flat = float(np.abs(self.cells).mean()) < _MIN_CONTRAST
+        self.mean = float(np.abs(self.cells).mean())
+        self.are_flat = self.mean < _MIN_CONTRAST
         # Extremes of each cell and the eight around it: values that small motion may move there.
         self.least = cv2.erode(self.cells, _NEAR)
         self.greatest = cv2.dilate(self.cells, _NEAR)

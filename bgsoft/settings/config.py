@@ -532,7 +532,7 @@ class RenderConfig:
                 place = each.text.partition("@")[0]
                 raise ConfigError(
                     f"cannot use --main {each.text}: its time is before --start; write"
-                    f" {place}@{self.start_seconds:g} or a later time"
+                    f" {place}@{self.start_seconds:.15g} or a later time"
                 )
         if self.overwrite and self.skip_existing:
             raise ConfigError("cannot combine --overwrite and --skip-existing: choose one of them")

@@ -161,8 +161,15 @@ def test_another_picture_that_fades_in_from_black_is_a_cut() -> None:
 
 @pytest.mark.parametrize("between", [1, 7])
 def test_the_same_picture_after_white_frames_is_no_cut(between: int) -> None:
+    """Motion after them does not add up to one."""
+
     def picture(index: int) -> Picture:
-        shown = with_person(room(), 1, raised=0.01 * index)
+        zoom = 1 + 0.005 * max(0, index - 25)
+        shown = cv2.warpAffine(
+            with_person(room(), 1, raised=0.01 * index),
+            np.array([[zoom, 0, (1 - zoom) * WIDTH / 2], [0, zoom, (1 - zoom) * HEIGHT / 2]]),
+            (WIDTH, HEIGHT),
+        ).astype(np.float32)
         return np.ones_like(shown) if 25 <= index < 25 + between else shown
 
     assert cuts(picture) == []
