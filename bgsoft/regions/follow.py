@@ -2,7 +2,8 @@
 
 Points of a region are tracked from the last frame, and one rotation, scale and shift is fitted to
 all of them. The frame in which the region was drawn is moved by it, and the points are tracked from
-there, too. Errors therefore do not add up. If too few of these points agree, the first fit counts.
+there, too. Errors therefore do not add up. If too few of these points agree, as the first fit may
+be that of a hand in front, they are tracked once more from where they were found last.
 """
 
 from __future__ import annotations
@@ -82,6 +83,8 @@ class _Followed:
     """(N, 1, 2): the tracked points in ``start``."""
     moved: Transform
     """From ``start`` to the last frame."""
+    sure: Transform
+    """The last such transform that was found from ``start``."""
     is_lost: bool = False
     """It stays at its last known position."""
 
@@ -169,7 +172,7 @@ class Follower:
         state = self._states.get(placed)
         if state is None:
             points = _points(picture, drawn / self._factor)
-            state = _Followed(picture, points, np.eye(2, 3))
+            state = _Followed(picture, points, moved=np.eye(2, 3), sure=np.eye(2, 3))
             self._states[placed] = state
         elif not state.is_lost:
             moved = self._track(state, picture)
@@ -193,18 +196,22 @@ class Follower:
         """Return the transform from the region's first frame to this one; None if it is lost."""
         if not len(state.points):
             return None
-        rough = None
+        rough, begins = None, [(state.sure, _LEVELS)]
         if self._last is not None:
             expected = cv2.transform(state.points, state.moved)
             found = _flow(self._last, picture, expected, _LEVELS)
             rough = _similarity(state.points, found, _ROUGH_PX)
-        near = state.moved if rough is None else rough
-        start = np.asarray(cv2.warpAffine(state.start, near, picture.shape[::-1]), np.uint8)
-        # Coarse levels mix the region with its surroundings, which move in another way.
-        levels = _LEVELS if rough is None else 0
-        found = _flow(start, picture, cv2.transform(state.points, near), levels)
-        fine = _similarity(state.points, found, _FINE_PX)
-        return rough if fine is None else fine
+        if rough is not None:
+            # Coarse levels mix the region with its surroundings, which move in another way.
+            begins.insert(0, (rough, 0))
+        for near, levels in begins:
+            start = np.asarray(cv2.warpAffine(state.start, near, picture.shape[::-1]), np.uint8)
+            found = _flow(start, picture, cv2.transform(state.points, near), levels)
+            fine = _similarity(state.points, found, _FINE_PX)
+            if fine is not None:
+                state.sure = fine
+                return fine
+        return rough
 
     def _lose(self, placed: PlacedRegion, state: _Followed, when: str) -> None:
         state.is_lost = True

@@ -82,6 +82,23 @@ def test_a_region_goes_where_its_picture_goes(degrees: float) -> None:
     assert not events
 
 
+@pytest.mark.parametrize("speed", [5, 7, 9])
+def test_what_passes_in_front_takes_no_region_along(speed: int) -> None:
+    """It is as wide as most of the region, and has more contrast."""
+    events: list[Event] = []
+    following, placed = follower(events)
+    still = make_clip(1)[0]
+    bar = noise(np.random.default_rng(9), (240, 60), 4)
+    for index in range(360 // speed):
+        luma = still.copy()
+        left = speed * index - 60
+        seen = slice(max(0, left), max(0, min(320, left + 60)))
+        luma[:, seen] = bar[:, seen.start - left : seen.stop - left]
+        frame = show(following, luma, index)
+    assert not events
+    assert np.abs(following.corners(placed, frame) - placed.corners(0)).max() < 1
+
+
 def test_it_begins_where_its_time_begins() -> None:
     events: list[Event] = []
     following, placed = follower(events, begin=Fraction(8, 25))
