@@ -159,9 +159,11 @@ def coverage(corners: Corners, box: tuple[int, int, int, int]) -> NDArray[np.uin
     A polygon whose sides cross has no holes.
     """
     drawn, part = _drawn(corners, box)
-    # Its edge of two samples stays smooth.
-    inner = cv2.erode(_enclosed(drawn), np.ones((5, 5), np.uint8))
-    return np.asarray(cv2.max(drawn, 255 * inner), np.uint8)[part]
+    if _cross(corners):
+        # Its edge of two samples stays smooth.
+        inner = cv2.erode(_enclosed(drawn), np.ones((5, 5), np.uint8))
+        drawn = np.asarray(cv2.max(drawn, 255 * inner), np.uint8)
+    return drawn[part]
 
 
 def touched(corners: Corners, box: tuple[int, int, int, int]) -> NDArray[np.uint8]:
@@ -202,8 +204,20 @@ def _near(corners: Corners, size: tuple[int, int]) -> Corners:
         corners = np.insert(corners, crossed + 1, points, axis=0)
     inside = corners.clip(0, size)
     beyond = corners - inside
-    near: Corners = inside + beyond * min(1.0, _RIM_PX / max(np.abs(beyond).max(), 1.0))
+    kept = beyond.clip(-_MARGIN_PX, _MARGIN_PX)  # else it might reach the picture
+    share = min(1.0, _RIM_PX / max(np.abs(beyond).max(), 1.0))
+    near: Corners = inside + kept + share * (beyond - kept)
     return near
+
+
+def _cross(corners: Corners) -> bool:
+    """Return whether two sides of a polygon cross."""
+    begin, way = corners, np.roll(corners, -1, axis=0) - corners
+    apart = begin[None] - begin[:, None]
+    # On which side of each line the beginnings of all sides are.
+    where = way[:, None, 0] * apart[..., 1] - way[:, None, 1] * apart[..., 0]
+    divides = where * np.roll(where, -1, axis=1) < 0
+    return bool((divides & divides.T).any())
 
 
 def _enclosed(drawn: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -45,6 +45,26 @@ def test_crossing_sides_leave_no_hole(centre: tuple[int, int]) -> None:
         assert not inside[distance > 43].any()
 
 
+def test_a_ring_and_an_open_shape_keep_their_inside_open() -> None:
+    """A ring is drawn as one polygon with a slit."""
+    ring = [(20, 20), (100, 20), (100, 80), (20, 80), (20, 20)]
+    hole = [(40, 35), (40, 65), (80, 65), (80, 35), (40, 35)]
+    open_shape = [(20, 20), (100, 20), (100, 48), (80, 48), (80, 35), (40, 35)]
+    open_shape += [(40, 65), (80, 65), (80, 50), (100, 50), (100, 80), (20, 80)]
+    for corners in (ring + hole, open_shape):
+        inside, _ = drawn(np.array(corners, float))
+        assert inside[30, 50]
+        assert not inside[50, 60]
+
+
+def test_what_lies_beyond_the_frame_stays_there() -> None:
+    """Also if another corner is very far."""
+    corners = np.array([(20, -4), (1e6, -4), (1e6, -2), (60, -2), (60, 50), (20, 50)])
+    inside, _ = drawn(corners)
+    assert inside[:48, 22:58].all()
+    assert not inside[:, 62:].any()
+
+
 @pytest.mark.parametrize("far", [1e3, 1e5, 999_999_999])
 def test_far_corners_keep_the_direction_of_sides(far: float) -> None:
     inside, touches = drawn(np.array([(0, 0), (far, far / 2), (0, far)]))
