@@ -72,10 +72,7 @@ def _hidden(own: Layer, preset: Layer) -> Layer:
     face, places = own.get("face", {}), own.get("hide", {}).get("regions", ())
     hides_faces = face.get("mode") is FaceMode.ANONYMIZE
     if hides_faces:
-        if preset.get("face", {}).get("subjects") == 0:
-            face = {"subjects": 0}
-        shown = {key: face.get(key, default) for key, default in _SHOWN.items()}
-        layer["face"] = {"mode": FaceMode.ANONYMIZE, **shown}
+        layer["face"] = {"mode": FaceMode.ANONYMIZE, **_SHOWN, **_shown(face, preset)}
     if places:
         others = preset.get("hide", {}).get("regions", ())
         layer["hide"] = {"regions": tuple(dict.fromkeys((*places, *others)))}
@@ -85,6 +82,16 @@ def _hidden(own: Layer, preset: Layer) -> Layer:
     if metadata is Metadata.STRIP or (hides and keeps and metadata is Metadata.AUTO):
         layer["copy"] = {"metadata": metadata}
     return layer
+
+
+def _shown(own: Mapping[str, Any], preset: Layer) -> Mapping[str, Any]:
+    """Return one's own choice of whose faces are shown, or a preset's that shows no more people."""
+    theirs = preset.get("face", {})
+    chosen = {key: own[key] for key in _SHOWN if key in own}
+    count = len(own["main"]) if "main" in own else own.get("subjects", _SHOWN["subjects"])
+    fewer = theirs.get("subjects", count) < count
+    other = not chosen and 0 < len(theirs.get("main", ())) <= count
+    return {key: theirs[key] for key in _SHOWN if key in theirs} if fewer or other else chosen
 
 
 NO_CONFIG = UserConfig(None, {}, DEFAULT_PRESET)
