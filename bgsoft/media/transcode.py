@@ -230,7 +230,7 @@ class TranscodedTrack(OutputTrack):
         except av.FFmpegError:
             self.damaged_packets += packet is not None and not self._is_early
             return
-        for frame in frames:
+        for frame in _dated(frames):
             if not self._precedes_part(frame):
                 yield from self._encode(frame)
 
@@ -308,6 +308,20 @@ class TranscodedTrack(OutputTrack):
         for packet in self._encoder.encode(frame):
             packet.stream = self._output
             yield packet
+
+
+def _dated(frames: Iterable[AudioFrame]) -> Iterator[AudioFrame]:
+    """Give all frames of a packet a timestamp; FFmpeg gives one to the first only."""
+    end: Fraction | None = None
+    for frame in frames:
+        tick = exact(frame.time_base)
+        if tick is not None and frame.pts is not None:
+            end = frame.pts * tick
+        elif tick is not None and end is not None:
+            frame.pts = round(end / tick)
+        if end is not None:
+            end += Fraction(frame.samples, frame.sample_rate)
+        yield frame
 
 
 def add_text_stream(output: OutputContainer, codec: str, source: SubtitleStream) -> SubtitleStream:

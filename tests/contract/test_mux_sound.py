@@ -187,6 +187,40 @@ def test_a_part_of_sound_in_long_packets_has_all_its_sound(
     assert np.array_equal(got, wanted[begin : begin + round(0.6 * RATE)])
 
 
+def _join_sound_packets(source: Path, target: Path, count: int) -> None:
+    """Copy a film so that each packet of its sound has several codec frames."""
+    with av.open(str(source), mode="r") as before, av.open(str(target), "w") as after:
+        streams = [after.add_stream_from_template(s, opaque=True) for s in before.streams]
+        packets = [packet for packet in before.demux() if packet.size]
+        frames = [packet for packet in packets if packet.stream.type == "audio"]
+        joined = [packet for packet in packets if packet.stream.type == "video"]
+        for begin in range(0, len(frames), count):
+            group = frames[begin : begin + count]
+            packet: av.Packet[Any] = av.Packet(b"".join(bytes(each) for each in group))
+            packet.stream, packet.time_base = group[0].stream, group[0].time_base
+            packet.pts = packet.dts = group[0].pts
+            packet.duration = sum(each.duration or 0 for each in group)
+            joined.append(packet)
+        for packet in sorted(joined, key=lambda each: (each.dts or 0) * (each.time_base or 1)):
+            packet.stream = streams[packet.stream_index]
+            after.mux(packet)
+
+
+@pytest.mark.parametrize("extension", [".webm"])
+def test_a_part_of_packets_with_several_frames_has_all_its_sound(
+    tmp_path: Path, extension: str
+) -> None:
+    plain = chirp(tmp_path / "plain.mkv", video=film(), codec="mp2")
+    source, target = tmp_path / "in.mkv", tmp_path / f"out{extension}"
+    _join_sound_packets(plain, source, 12)
+    rerender(source, target, start=0.52)
+    (before, wanted), (after, got) = sound(plain), sound(target)
+    assert after <= 0.001
+    begin, skip = 0.52 - before, 0.05
+    a, b = wanted[round((begin + skip) * RATE) :], got[round((skip - after) * RATE) :]
+    assert abs(lag(a[: RATE // 2], b[: RATE // 2])) <= RATE // 1000
+
+
 @crossed(extension=[".mp4", ".mkv", ".webm", ".ts"], codec=["aac", "pcm_s16le"])
 def test_a_part_is_in_step(tmp_path: Path, extension: str, codec: str) -> None:
     source = chirp(tmp_path / "in.mkv", video=film(), codec=codec)
