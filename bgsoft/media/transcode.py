@@ -97,7 +97,8 @@ def fallback_encoders(
         held = container.copies
         lossless = dict.fromkeys((deep, plain))
         encoders[:0] = [each for each in lossless if held is None or each in held]
-    if keeps_codec:
+    # FFmpeg takes the number of TTA's samples from Matroska's duration, and loses the last packet.
+    if keeps_codec and codec != "tta":
         with contextlib.suppress(UnknownCodecError):
             encoders.insert(0, Codec(codec, "w").name)
     return tuple(encoders)
