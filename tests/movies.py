@@ -17,6 +17,7 @@ from bgsoft.media.probe import probe
 from bgsoft.media.pyav import TAG_OPTIONS
 from bgsoft.media.writer import CopyOptions
 from bgsoft.report import Event
+from tests.outside import ffmpeg
 from tests.rendering import encode_frames
 from tests.synthetic import Plane, VideoSpec, made_once, regular_times, write_video
 
@@ -177,6 +178,17 @@ def remux(
                 packet.stream = streams[packet.stream_index]
                 after.mux(packet)
     return target
+
+
+@made_once
+def write_vp8_with_hidden_frames(path: Path) -> Path:
+    """Write 75 frames, and pictures that are not shown, since only later ones need them."""
+    drawn = ("-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=3", "-c:v", "libvpx")
+    options = ("-b:v", "300k", "-enc_time_base", "1/1000", "-auto-alt-ref", "1")
+    for number in "12":
+        log = ("-pass", number, "-passlogfile", path.with_name("log"))
+        ffmpeg(*drawn, "-lag-in-frames", "25", *options, *log, path)
+    return path
 
 
 def packet_times(path: Path) -> list[float]:

@@ -17,12 +17,11 @@ from bgsoft.closing import Closing
 from bgsoft.decode.base import DecodeSettings, DecodeStats
 from bgsoft.errors import ConfigError, DecodeError, OpenError
 from bgsoft.frame import Frame
-from bgsoft.media.info import STILLS, VideoInfo, ends_early
+from bgsoft.media.info import BACKWARD_SECONDS, FORWARD_SECONDS, STILLS, VideoInfo, ends_early
 from bgsoft.media.listing import can_seek
 from bgsoft.media.messages import MessageReader
 from bgsoft.media.pipe import MAX_READ_ERRORS
 from bgsoft.media.source import RAW_STREAMS, open_input, rendered_packets
-from bgsoft.media.splice import BACKWARD_SECONDS, FORWARD_SECONDS
 from bgsoft.records import dataclass
 from bgsoft.report import Event
 from bgsoft.ring import FrameRing

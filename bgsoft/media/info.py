@@ -15,6 +15,11 @@ UNTIMED = "avi"
 """The demuxer of files that store no presentation times."""
 STILLS = "stills"
 """Name in place of a demuxer's: the input is picture files."""
+BACKWARD_SECONDS = 1
+"""A clock that steps back by this much has been restarted; less is jitter."""
+FORWARD_SECONDS = 12 * 3600
+"""A clock that leaps ahead by this much has been restarted, too. The 33 bits of a broadcast clock
+are 26.5 hours, and FFmpeg takes a restart for an overflow."""
 _FALLBACK_RATE = Fraction(25)
 """Nominal frame rate where the header gives none; timestamps don't depend on it."""
 _MAX_RATE = Fraction(1000)

@@ -14,9 +14,8 @@ import av
 from av.packet import Packet
 
 from bgsoft.errors import RenderCancelledError
-from bgsoft.media.info import VideoInfo
+from bgsoft.media.info import FORWARD_SECONDS, VideoInfo
 from bgsoft.media.source import open_input, read_packets
-from bgsoft.media.splice import FORWARD_SECONDS
 from bgsoft.outputs import stamp
 from bgsoft.records import NamedTuple
 

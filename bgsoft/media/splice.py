@@ -17,13 +17,8 @@ from av.packet import Packet
 from av.stream import Stream
 
 from bgsoft.media.copied import adts_config, describes_itself
-from bgsoft.media.info import VideoInfo
+from bgsoft.media.info import BACKWARD_SECONDS, FORWARD_SECONDS, VideoInfo
 
-BACKWARD_SECONDS = 1
-"""A clock that steps back by this much has been restarted; less is jitter."""
-FORWARD_SECONDS = 12 * 3600
-"""A clock that leaps ahead by this much has been restarted, too. The 33 bits of a broadcast clock
-are 26.5 hours, and FFmpeg takes a restart for an overflow."""
 _MISFIT_SECONDS = Fraction(1, 2)
 """Sound that steps back by this much waits for the picture to do so as well."""
 _MAX_HELD = 500

@@ -18,6 +18,7 @@ from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.layouts import read_layout
+from bgsoft.media.listing import can_seek, shows_frame
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import read_packets
 from bgsoft.records import dataclass
@@ -200,14 +201,18 @@ class FrameGrid:
         """
         if info.interlaced or info.is_untimed or info.pipe is not None:
             return  # a field may be a packet; such a source has places itself
+        tick, last, end = info.time_base, None, timeline.end
         stamps: list[tuple[int | None, int | None]] = []
         with contextlib.suppress(OpenError):  # the decoder reports what cannot be read
-            packets = read_packets(info.path, info.stream_index)
-            stamps.extend((p.dts, p.pts) for p in packets if not p.is_discard)
+            begin = timeline.begin if timeline.is_part and can_seek(info) else None
+            for packet in read_packets(info.path, info.stream_index, begin=begin):
+                if end is not None and packet.dts is not None and packet.dts * tick >= end:
+                    break
+                if shows_frame(packet, info):
+                    stamps.append((packet.dts, packet.pts))
         clock = [dts for dts, _ in stamps if dts is not None]
         if any(later < earlier for earlier, later in itertools.pairwise(clock)):
             return  # a clock that restarts is mended while decoding
-        tick, last = info.time_base, None
         shown = sorted(pts for _, pts in stamps if pts is not None and timeline.keeps(pts * tick))
         for pts in shown:
             zero = shown[0] if self._container.numbers_frames else timeline.ticks(tick)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import pytest
@@ -15,10 +17,21 @@ from bgsoft.frame import FrameFormat
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.media.probe import probe
-from tests.movies import CHAPTERS, FAST, assert_in_step, chirp, film, rerender, shown_pts, told
+from bgsoft.media.source import read_packets
+from tests.movies import (
+    CHAPTERS,
+    FAST,
+    assert_in_step,
+    chirp,
+    film,
+    rerender,
+    shown_pts,
+    told,
+    write_vp8_with_hidden_frames,
+)
 from tests.outside import described_by_ffmpeg, ffmpeg, shown_by_ffmpeg
 from tests.rendering import encode_frames, read_back, video_info
-from tests.synthetic import SoundSpec, VideoSpec, write_movie
+from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie
 
 
 @pytest.mark.parametrize("extension", [".mp4", ".mkv"])
@@ -150,6 +163,33 @@ def test_a_pause_is_refused_before_anything_is_encoded(
         pytest.raises(UnsupportedFormatError, match="a pause of"),
     ):
         muxer.add_encoder(encoder, width=96, height=72)
+
+
+@pytest.mark.parametrize("start", [0.0, 1.0])
+@pytest.mark.parametrize("name", ["out.y4m", "out.avi", "out.gif"])
+def test_pictures_of_vp8_that_are_not_shown_need_no_place(
+    tmp_path: Path, name: str, start: float
+) -> None:
+    source = write_vp8_with_hidden_frames(tmp_path / "in.webm")
+    muxer, _ = rerender(source, tmp_path / name, start=start)
+    assert len(muxer.video_pts) == 75 - 25 * start
+
+
+def test_a_short_gif_reads_little_of_a_long_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    video = VideoSpec(times=regular_times(120, 1), options=FAST | {"g": "1"})
+    source = write_movie(tmp_path / "in.mkv", video)
+    read = []
+
+    def count(*arguments: Any, **options: Any) -> Iterator[Any]:
+        for packet in read_packets(*arguments, **options):
+            read.append(packet.pts)
+            yield packet
+
+    monkeypatch.setattr("bgsoft.media.timeline.read_packets", count)
+    rerender(source, tmp_path / "out.gif", start=60.0, duration=4.0)
+    assert 4 <= len(read) <= 30
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from bgsoft.review.review import write_review
 from bgsoft.review.videos import ReviewVideo
 from bgsoft.settings.regions_file import read_regions
 from tests.fakes import host_frames
-from tests.movies import shown_pts
+from tests.movies import shown_pts, write_vp8_with_hidden_frames
 from tests.outside import ffmpeg
 from tests.synthetic import write_frames
 from tests.unit.review.pages import RATE, Page, room, write, write_report
@@ -302,15 +302,11 @@ def test_proposed_times_are_those_of_the_frames(tmp_path: Path) -> None:
 
 def test_packets_that_show_nothing_are_no_frames(tmp_path: Path) -> None:
     """Pictures whose references a cut has taken away, and pictures of VP8 that others need."""
-    whole, cut, vp8 = (tmp_path / name for name in ("in.ts", "cut.ts", "in.webm"))
+    whole, cut = tmp_path / "in.ts", tmp_path / "cut.ts"
     drawn = ("-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=3")
     ffmpeg(*drawn, "-c:v", "libx264", "-g", "20", "-x264-params", "open-gop=1:bframes=3", whole)
     ffmpeg("-ss", "1.5", "-i", whole, "-c", "copy", cut)
-    for number in "12":
-        options = ("-b:v", "300k", "-enc_time_base", "1/1000", "-auto-alt-ref", "1")
-        log = ("-pass", number, "-passlogfile", tmp_path / "log")
-        ffmpeg(*drawn, "-c:v", "libvpx", "-lag-in-frames", "25", *options, *log, vp8)
-    for path in (cut, vp8):
+    for path in (cut, write_vp8_with_hidden_frames(tmp_path / "in.webm")):
         with av.open(str(path)) as file:
             packets = sum(1 for packet in file.demux(video=0) if packet.size)
         assert ReviewVideo(path).pts == shown_pts(path)
