@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bgsoft.encode.specs import SPECS
 from bgsoft.errors import ConfigError, PresetError, UnsupportedFormatError
+from bgsoft.media.containers import ANIMATED
 from bgsoft.media.endpoints import destination_for
 from bgsoft.pipes import input_name, output_name
 from bgsoft.rendering.without_effect import check_named
@@ -164,7 +165,7 @@ def _fitting(
             " settings are for H.264 and HEVC"
         )
     is_used = codec is not Codec.AUTO and settings["encode"].get("codec") is codec
-    if is_used and len(container.codecs) > 1:  # pictures and animations leave no choice
+    if is_used and container.codecs - ANIMATED:  # pictures and animations leave no choice
         what = f"{container.name} with alpha" if alpha else container.name
         notice = f"codec {codec} of preset or config.toml left out: {what} cannot hold it"
     return {**preset, "encode": {}}, notice
