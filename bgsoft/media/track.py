@@ -93,6 +93,8 @@ class CopiedTrack(OutputTrack):
         self._on_screen: list[Packet[Any]] = []
         """Bitmap subtitles without an end, from before the kept part."""
         self._last_dts: int | None = None
+        self._shortest = Fraction(0)
+        """Duration of the shortest packet before the kept part, in ticks; 0: unknown."""
 
     def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
         pts = packet.pts if packet.pts is not None else packet.dts
@@ -142,10 +144,16 @@ class CopiedTrack(OutputTrack):
     def _length(self, duration: int) -> Fraction:
         """Return how many ticks a packet lasts; sound's duration may include a gap behind it."""
         sound, length = self._sound, Fraction(duration)
-        if sound is not None and sound.frame_size > 1 and sound.sample_rate:
-            return min(length, Fraction(sound.frame_size, sound.sample_rate) / self._tick)
-        is_gap = sound is not None and length * self._tick > _MAX_PACKET_SECONDS
-        return Fraction(0) if is_gap else length
+        if sound is None:
+            return length
+        # A packet may have several frames; then those before it have as many.
+        usual, self._shortest = self._shortest, min(self._shortest or length, length)
+        frame = Fraction(0)
+        if sound.frame_size > 1 and sound.sample_rate:
+            frame = Fraction(sound.frame_size, sound.sample_rate) / self._tick
+        elif length * self._tick <= _MAX_PACKET_SECONDS:
+            return length
+        return min(length, max(frame, usual))
 
     def release(self) -> Iterable[Packet[Any]]:
         packets, self._on_screen = self._on_screen, []

@@ -212,11 +212,12 @@ def _join_sound_packets(source: Path, target: Path, count: int) -> None:
             after.mux(packet)
 
 
-@pytest.mark.parametrize("extension", [".webm"])
+@pytest.mark.parametrize("codec", ["mp2", "ac3"])
+@pytest.mark.parametrize("extension", [".webm", ".mp4"])
 def test_a_part_of_packets_with_several_frames_has_all_its_sound(
-    tmp_path: Path, extension: str
+    tmp_path: Path, extension: str, codec: str
 ) -> None:
-    plain = chirp(tmp_path / "plain.mkv", video=film(), codec="mp2")
+    plain = chirp(tmp_path / "plain.mkv", video=film(), codec=codec)
     source, target = tmp_path / "in.mkv", tmp_path / f"out{extension}"
     _join_sound_packets(plain, source, 12)
     rerender(source, target, start=0.52)
