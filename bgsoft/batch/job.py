@@ -8,7 +8,7 @@ import functools
 import os
 import re
 import string
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -183,10 +183,13 @@ class JobFactory:
             if (path := real_path(each.path)) not in self._taken
             and (each.is_named or path not in self.own)
         }
-        has_regions = any(left.values())
-        jobs = [self._job(each, own, has_regions=has_regions) for each, own in left.items()]
+        earlier = dict(self.numbers)
+        jobs = self._jobs(left)
         self._mattes = self._mattes.union(*(job.mattes for job in jobs))
-        jobs = [job for job in jobs if real_path(job.config.input) not in self._mattes]
+        others = {one: left[one] for one in left if real_path(one.path) not in self._mattes}
+        if len(others) < len(left):  # mattes need no numbers
+            self.numbers = earlier
+            jobs = self._jobs(others)
         inputs = {real_path(job.config.input): job.config.input for job in jobs}
         written = {real_path(path): job for job in jobs for path in job.files}
         if self.settings.overwrite:
@@ -225,6 +228,10 @@ class JobFactory:
             text = f"the settings name {named}; choose one with --regions"
             raise ConfigError(f"cannot use {companion}: {text}")
         return companion
+
+    def _jobs(self, companions: Mapping[Found, Path | None]) -> list[BatchJob]:
+        has_regions = any(companions.values())
+        return [self._job(each, own, has_regions=has_regions) for each, own in companions.items()]
 
     def _job(self, found: Found, companion: Path | None, *, has_regions: bool) -> BatchJob:
         path = found.path.absolute()

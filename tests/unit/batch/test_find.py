@@ -266,9 +266,11 @@ def test_mattes_are_no_inputs(tmp_path: Path, template: str) -> None:
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    plans = job_factory(tmp_path / "out", flags={"segment": {"matte_in": template}})
+    flags = {"segment": {"matte_in": template}}
+    plans = job_factory(tmp_path / "out", name="{index}.mkv", flags=flags)
     jobs = plans.plan([Found(tmp_path / name, Path()) for name in names])
     assert [job.config.input.name for job in jobs] == ["a.mkv", "b.mkv"]
+    assert [job.config.output.name for job in jobs] == ["1.mkv", "2.mkv"]
     assert plans.plan([Found(tmp_path / matte, Path())]) == []
 
 
