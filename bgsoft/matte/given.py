@@ -292,7 +292,7 @@ class MatteReader(Closing):
 def _opacity_in(path: Path) -> Opacity:
     """Return the matte in a picture file."""
     facts, pixels, _ = read_samples(path)
-    if pixels.ndim == 3 and pixels.shape[2] == 4:
+    if pixels.ndim == 3 and pixels.shape[2] == 4 and not facts.is_cmyk:  # OpenCV adds alpha to it
         pixels = pixels[..., 3]
     elif facts.has_side_alpha:
         text = "bgsoft cannot read its alpha channel; convert it to an RGBA PNG"

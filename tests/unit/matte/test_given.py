@@ -37,6 +37,12 @@ def test_mattes_stand_upright(tmp_path: Path, ending: str, orientation: int) -> 
     assert np.abs(read(path).astype(int) - MATTE).max() <= 2
 
 
+@pytest.mark.parametrize("ending", [".jpg", ".tif"])
+def test_a_matte_of_four_inks(tmp_path: Path, ending: str) -> None:
+    Image.fromarray(MATTE).convert("CMYK").save(tmp_path / f"m{ending}", quality=95)
+    assert np.abs(read(tmp_path / f"m{ending}").astype(int) - MATTE).max() <= 8
+
+
 def test_matte_of_a_phone(tmp_path: Path) -> None:
     pillow_heif = pytest.importorskip("pillow_heif")
     pillow_heif.from_pillow(Image.fromarray(MATTE)).save(tmp_path / "m.heic", quality=-1)
