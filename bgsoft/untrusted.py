@@ -12,7 +12,7 @@ from typing import Any
 
 from bgsoft.errors import BgsoftError, errors_as, translated
 
-NOT_REGULAR = "it is not a regular file; only the input of bgsoft render may be a pipe"
+NOT_REGULAR = "it is not a regular file, so it cannot be read twice"
 _MAX_TOML_BYTES = 1 << 20
 
 _too_deep = translated(RecursionError, to=lambda _: ValueError("it is nested too deeply"))

@@ -14,7 +14,7 @@ import av
 from av.packet import Packet
 
 from bgsoft.errors import RenderCancelledError
-from bgsoft.media.info import FORWARD_SECONDS, VideoInfo
+from bgsoft.media.info import BACKWARD_SECONDS, FORWARD_SECONDS, VideoInfo
 from bgsoft.media.source import open_input, read_packets
 from bgsoft.outputs import stamp
 from bgsoft.records import NamedTuple
@@ -67,13 +67,18 @@ def list_frames(info: VideoInfo, cancel: threading.Event | None = None) -> Frame
     return FrameTimes(pts, keys)
 
 
-def _steady(packets: Iterable[Packet[Any]], info: VideoInfo) -> Iterator[Packet[Any]]:
-    """Return a video's packets; raise NotListedError where their clock restarts."""
-    leap = FORWARD_SECONDS / info.time_base
+def _steady(
+    packets: Iterable[Packet[Any]], info: VideoInfo, back_seconds: int = 0
+) -> Iterator[Packet[Any]]:
+    """Return a video's packets; raise NotListedError where their clock restarts.
+
+    A step back of less than ``back_seconds`` is none.
+    """
+    leap, back = FORWARD_SECONDS / info.time_base, back_seconds / info.time_base
     clock: int | None = None
     for packet in packets:
         if packet.dts is not None:
-            if clock is not None and not 0 <= packet.dts - clock < leap:
+            if clock is not None and not -back <= packet.dts - clock < leap:
                 raise NotListedError("its clock restarts midway")
             clock = packet.dts
         yield packet
@@ -93,8 +98,9 @@ def can_seek(info: VideoInfo) -> bool:
 @lru_cache(maxsize=4)
 def _is_steady(info: VideoInfo, _stamp: str) -> bool:
     with open_input(info.path) as file:
+        packets = file.demux(file.streams[info.stream_index])
         try:
-            deque(_steady(file.demux(file.streams[info.stream_index]), info), maxlen=0)
+            deque(_steady(packets, info, BACKWARD_SECONDS), maxlen=0)
         except (NotListedError, av.FFmpegError, IndexError):
             return False  # what follows damage is unknown
     return True
