@@ -2,8 +2,8 @@
 
 Points of a region are tracked from the last frame, and one rotation, scale and shift is fitted to
 all of them. The frame in which the region was drawn is moved by it, and the points are tracked from
-there, too. Errors therefore do not add up. If too few of these points agree, as the first fit may
-be that of a hand in front, they are tracked once more from where they were found last.
+there, too. Errors therefore do not add up. The first fit may be that of a hand in front. If too few
+points agree, they are tracked once more from where they were found last.
 """
 
 from __future__ import annotations
