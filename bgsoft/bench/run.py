@@ -105,7 +105,7 @@ def read_files(options: BenchOptions) -> list[Path]:
     """Return the files that are read, and must not be written.
 
     Raises:
-        ConfigError: A setting is invalid, or there is no sample.
+        ConfigError: A setting is invalid.
         OpenError: The clip is a sequence without pictures.
     """
     baseline = [] if options.baseline is None else [options.baseline]
@@ -114,8 +114,6 @@ def read_files(options: BenchOptions) -> list[Path]:
 
 def _config(options: BenchOptions, folder: Path, limit: float | None = None) -> RenderConfig:
     """Return the settings of a render of the clip into a folder."""
-    if options.source is None and not SAMPLE.is_file():
-        raise ConfigError("cannot start: name a video, as the package has no sample")
     return build_config(
         (options.source or SAMPLE).absolute(),
         folder / "out.mkv",  # Matroska holds every codec
@@ -128,6 +126,8 @@ def _config(options: BenchOptions, folder: Path, limit: float | None = None) -> 
 @contextmanager
 def _opened(options: BenchOptions) -> Iterator[tuple[RenderConfig, VideoInfo]]:
     """Probe the clip; yield the settings of its render into a temporary folder."""
+    if options.source is None and not SAMPLE.is_file():
+        raise ConfigError("cannot start: name a video, as the package has no sample")
     info = probe(options.source or SAMPLE)
     length = info.duration_seconds
     limit = None if length is not None and length <= options.seconds else options.seconds

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import cv2
 import numpy as np
+from av.video.format import VideoFormat
 from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, VideoReformatter
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ from bgsoft.media.endpoints import source_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.listing import NotListedError, list_frames
 from bgsoft.media.planes import plane_views
-from bgsoft.media.probe import ALPHA_DROPPED, is_rgb
+from bgsoft.media.probe import ALPHA_DROPPED, has_alpha, is_rgb
 from bgsoft.media.pyav import PYAV_ERRORS
 from bgsoft.media.sequence import gaps, numbers
 from bgsoft.ops.placement import Placement
@@ -102,7 +103,12 @@ class MatteReader(Closing):
 
     def _check(self) -> None:
         text = ""
-        if ALPHA_DROPPED in self._info.notices and self._info.codec in ("vp8", "vp9", "hevc"):
+        is_unread = (
+            ALPHA_DROPPED in self._info.notices
+            and self._info.codec in ("vp8", "vp9", "hevc")
+            and not has_alpha(VideoFormat(self._info.pixel_format))  # FFmpeg 9 reads it of HEVC
+        )
+        if is_unread:
             text = "bgsoft cannot read the alpha channel of VP8, VP9 and HEVC; convert it to FFV1"
         elif self._info.codec == "gif":  # FFmpeg decodes every GIF with an alpha channel
             text = "a GIF does not state whether it has an alpha channel; convert it to grey FFV1"

@@ -195,10 +195,9 @@ def describe(
     if not is_rgb(frame.format) and matrix not in (*KNOWN_MATRICES, UNSPECIFIED):
         notices.append(f"colour matrix {matrix} (H.273) is taken for BT.601 or BT.709")
     header = stream.codec_context.extradata or b""
-    # FFmpeg's own VP9 decoder does not read alpha; of HEVC, PyAV gives the first layer.
-    if stream.metadata.get("alpha_mode") == "1" or (
-        codec == "hevc" and _ALPHA_MESSAGE.search(header)
-    ):
+    hevc_alpha = codec == "hevc" and _ALPHA_MESSAGE.search(header) is not None
+    # FFmpeg's own VP9 decoder does not read alpha, and up to FFmpeg 8 that of HEVC neither.
+    if (stream.metadata.get("alpha_mode") == "1" or hevc_alpha) and not has_alpha(frame.format):
         notices.append(ALPHA_DROPPED)
     stereo = integers(data.get("STEREO3D", b""), 1)
     if stereo is not None and stereo[0] and "stereo_mode" not in stream.metadata:

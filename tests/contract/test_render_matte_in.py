@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import bgsoft
 from bgsoft.errors import BgsoftError, ConfigError, DecodeError
 from bgsoft.live.settings import picture_config
+from bgsoft.media.probe import probe
 from tests.carried import SAMPLE_ENTRY, clean_aperture, insert_box
 from tests.contract.test_render_hide import FRAMES, QUICK, pictures, write_noise
 from tests.outside import ffmpeg
@@ -227,6 +228,8 @@ def test_a_matte_that_cannot_be_used(
     if file == "hevc.mp4":
         source = "color=red@0.5:s=320x180:d=0.1,format=yuva420p"
         ffmpeg("-f", "lavfi", "-i", source, "-c:v", "libx265", tmp_path / file)
+        if probe(tmp_path / file).pixel_format == "yuva420p":
+            pytest.skip("FFmpeg 9 reads the alpha channel of HEVC")
     if file == "vp9.webm":
         cutout = {"effect": "alpha", "codec": "vp9", "preset": None, "face": "off", **QUICK}
         bgsoft.render(clip, tmp_path / file, **cutout)
