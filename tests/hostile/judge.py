@@ -93,7 +93,7 @@ class Verdict:
     code: int | None = None
     seconds: float = 0.0
     bytes: int = 0
-    """Most memory in use."""
+    """Most memory in use, beyond what earlier tests have left in use."""
     problems: list[str] = field(default_factory=list)
     stdout: str = ""
     stderr: str = ""
@@ -150,6 +150,7 @@ class Judge(Closing):
         before, threads = self._files(), threading.active_count()
         descriptors = _open_files()
         Path("/proc/self/clear_refs").write_text("5")
+        resident = _peak_bytes()
         started = time.perf_counter()
         with _printed() as told:
             try:
@@ -157,7 +158,7 @@ class Judge(Closing):
             except BaseException as exc:
                 verdict.problems.append(f"{type(exc).__name__}: {exc}")
         verdict.seconds = time.perf_counter() - started
-        verdict.bytes = _peak_bytes()
+        verdict.bytes = _peak_bytes() - resident
         verdict.stdout, verdict.stderr = told
         problems = verdict.problems
         changed = {name for name, _ in before.items() ^ self._files().items()}
