@@ -36,9 +36,9 @@ _LEVELS = 3
 _ROUGH_PX, _FINE_PX = 3.0, 1.0
 """Maximum distance in analysis samples between a point and a fit that it agrees with."""
 _MAX_UNSURE, _MAX_HELD = 3, 30
-"""Frames in which a region may be followed from frame to frame alone, as it may go along with a
-hand, and in which it then rests where it was found last before it is lost. In 36 places of clips of
-people, 3.6 % of a region is open on average; without limits it is 8.7 %."""
+"""Longest run of frames in which a region is followed from frame to frame alone; it may go along
+with a hand. Up to the second number it rests where it was found last, and then it is lost. In 36
+places of clips of people, 3.6 % of a region is open on average; without limits it is 8.7 %."""
 
 Picture = NDArray[np.uint8]
 Transform = NDArray[np.float64]
